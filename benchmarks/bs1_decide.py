@@ -28,7 +28,7 @@ from benchmarks.report import conclude, median
 from benchmarks.rescan import DEVICES, EVERYTHING, Json, engine_with, pods, reference
 from pumice.audit.auditor import audit
 from pumice.effects.vocabulary import Bind
-from pumice.scheduler.state.ledger import Holding
+from pumice.scheduler.state.ledger import Placement
 from pumice.simulation.changes import with_policy
 from pumice.wire.objects import Pod, convert
 from pumice.wire.volcano import PodGroup
@@ -50,7 +50,7 @@ def placing(node_count: int, pod_count: int, kinds: int, conf: str = DEVICES) ->
         for task in tasks:
             choice = placer.choose(task.cls)
             assert choice is not None, "the cluster is meant to have room"
-            ledger.reserve(Holding(task.uid, choice.node, task.request, choice.allocations))
+            ledger.reserve(Placement(task.uid, choice.node, task.request, choice.allocations))
             placed[task.uid] = (choice.node, choice.allocations)
     device_type = engine.device_types[0]
     for obj in pod_objects:

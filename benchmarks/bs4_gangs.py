@@ -42,11 +42,11 @@ async def case(server: Server, scheduler: Contender, gangs: int, size: int, labe
                                             for i in range(size)])  # fmt: skip
     await log.until_bound(names, 180)
     cpu = scheduler.cpu_since_mark()
-    early = [group for group, pods in members.items() if min(log.bound[n] for n in pods) < max(log.asked[n] for n in pods)]
+    early = [group for group, pods in members.items() if min(log.bound[n] for n in pods) < max(log.requested[n] for n in pods)]
     assert not early, f"bound before they were whole: {early[:3]}"
     moments = sorted(log.bound[name] for name in names)
     taken = sorted(1000 * (max(log.bound[n] for n in pods) - max(log.created[n] for n in pods)) for pods in members.values())
-    total = moments[-1] - min(log.asked[name] for name in names)
+    total = moments[-1] - min(log.requested[name] for name in names)
     return {"gang_p50_ms": percentiles(taken)["p50_ms"], "gang_max_ms": taken[-1], "total_s": total,
             "pods_per_s": len(names) / total, "longest_pause_ms": 1000 * max(b - a for a, b in pairwise(moments)),
             "cpu_ms_per_pod": cpu / len(names) * 1000}, names  # fmt: skip

@@ -52,8 +52,8 @@ async def hopeless(server: Server, options: Options) -> dict[str, Any]:
 async def measured(server: Server, scheduler: Ours, name: str, count: int, names: set[str]) -> Figures:
     fresh = await one_burst(server, scheduler, name, count)
     names |= fresh
-    asked = min(server.log.asked[n] for n in fresh)
-    return {**rates(server, fresh), "first_bound_s": min(server.log.bound[n] for n in fresh) - asked}
+    requested = min(server.log.requested[n] for n in fresh)
+    return {**rates(server, fresh), "first_bound_s": min(server.log.bound[n] for n in fresh) - requested}
 
 
 async def weathers(server: Server, options: Options) -> dict[str, Any]:

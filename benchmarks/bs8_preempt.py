@@ -101,7 +101,7 @@ class Cluster:
         """Without any one of those who go, the pods that are promised its node do not fit."""
         assert gone
         state, placer = self.engine.state, self.engine.placer
-        told = {eviction.receipt.uid: eviction.receipt for eviction in state.terminating.unanswered}
+        reported = {eviction.receipt.uid: eviction.receipt for eviction in state.terminating.unanswered}
         by_node: dict[str, list[Task]] = {}
         for task in claimants:
             by_node.setdefault(task.node, []).append(task)
@@ -112,7 +112,7 @@ class Cluster:
             kept = {task.uid: state.ledger.pipelined[task.uid] for task in there}
             for uid in kept:
                 state.ledger.unpipeline(uid)
-            state.ledger.undo(told[effect.uid])
+            state.ledger.undo(reported[effect.uid])
             fits = 0
             for task in there:
                 choice = placer.choose_future(task.cls, victim.node)

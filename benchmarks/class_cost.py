@@ -56,13 +56,13 @@ SHAPES: Mapping[str, tuple[str, dict[str, Any]]] = {
 def world(mode: str, nodes: int, mig_policy: str) -> DeviceTable:
     """Nodes of eight cards with random pods on them; every twentieth node has one of PodGroup job-3 and of the rule."""
     device_type = NvidiaVgpu(None, device_settings(policy="binpack", mig_policy=mig_policy, rules=RULES))
-    book = DeviceTable(device_type)
+    device_table = DeviceTable(device_type)
     rng = random.Random(7)
     for number in range(nodes):
         cards = (card(f"GPU-{number}-{i}", 40960 if mode == "mig" else 16384, 10, A100 if mode == "mig" else V100, mode=mode)
                  for i in range(8))  # fmt: skip
         name = f"n{number}"
-        book.put(name, number, device_type.inventory(vgpu_node(name, *cards)), nodes)
+        device_table.put(name, number, device_type.inventory(vgpu_node(name, *cards)), nodes)
         for pod_number in range(rng.randint(3, 10)):
             wanted = limits(1, rng.choice((4000, 9000, 18000)) if mode == "mig" else rng.randint(500, 5000), 5)
             special = number % 20 == 0 and pod_number == 0
@@ -70,20 +70,20 @@ def world(mode: str, nodes: int, mig_policy: str) -> DeviceTable:
             pod = pod_of(f"b{number}-{pod_number}", wanted, annotations=notes, labels={"app": "training"} if special else None)
             device_request = device_type.device_request(pod)
             assert isinstance(device_request, DeviceRequest)
-            fit = device_type.fit(device_request, book.view(name))
+            fit = device_type.fit(device_request, device_table.view(name))
             if isinstance(fit, Fit):
-                book.charge(pod.metadata.uid, fit.allocation, device_type.marks(pod))
-    return book
+                device_table.charge(pod.metadata.uid, fit.allocation, device_type.marks(pod))
+    return device_table
 
 
-def by_node(book: DeviceTable, device_request: DeviceRequest, nodes: int) -> tuple[list[bool], list[float]]:
-    found = [book.device_type.fit(device_request, book.view(f"n{number}")) for number in range(nodes)]
+def by_node(device_table: DeviceTable, device_request: DeviceRequest, nodes: int) -> tuple[list[bool], list[float]]:
+    found = [device_table.device_type.fit(device_request, device_table.view(f"n{number}")) for number in range(nodes)]
     return [isinstance(f, Fit) for f in found], [f.score if isinstance(f, Fit) else 0.0 for f in found]
 
 
 def measure(shape: str, nodes: int, runs: int, mig_policy: str = "listed") -> dict[str, Any]:
     mode, wanted = SHAPES[shape]
-    book = world(mode, nodes, mig_policy)
+    device_table = world(mode, nodes, mig_policy)
     first, scalar = [], []
     for number in range(runs):
         # Another amount of memory each time: a class that was never seen.
@@ -91,26 +91,26 @@ def measure(shape: str, nodes: int, runs: int, mig_policy: str = "listed") -> di
                       for c in wanted["containers"]]  # fmt: skip
         pod = pod_of(f"p{number}", *containers, annotations=wanted.get("annotations"), labels=wanted.get("labels"))
         begin = time.perf_counter()
-        may, score = everywhere(book, pod, nodes)
+        may, score = everywhere(device_table, pod, nodes)
         first.append(1e3 * (time.perf_counter() - begin))
-        device_request = book.device_type.device_request(pod)
+        device_request = device_table.device_type.device_request(pod)
         assert isinstance(device_request, DeviceRequest)
         begin = time.perf_counter()
-        fits, scores = by_node(book, device_request, nodes)
+        fits, scores = by_node(device_table, device_request, nodes)
         scalar.append(1e3 * (time.perf_counter() - begin))
         assert may.tolist() == fits, shape
         assert np.where(may, score, 0.0).tolist() == scores, shape
     return {"first_ms": median(first), "node_by_node_ms": median(scalar), "nodes_that_fit": int(may.sum())}
 
 
-def everywhere(book: DeviceTable, pod: Pod, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def everywhere(device_table: DeviceTable, pod: Pod, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """The first look of a class at every node, as the placer does it."""
-    device_request = book.device_type.device_request(pod)
+    device_request = device_table.device_type.device_request(pod)
     assert isinstance(device_request, DeviceRequest)
-    found = book.rank(device_request, None, nodes)
+    found = device_table.rank(device_request, None, nodes)
     if found is not None:
         return found
-    fits, scores = by_node(book, device_request, nodes)
+    fits, scores = by_node(device_table, device_request, nodes)
     return np.array(fits), np.array(scores)
 
 

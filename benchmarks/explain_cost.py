@@ -107,7 +107,7 @@ def block(stream: Stream, cycles: int) -> float:
     return statistics.median(stream.cycle() for _ in range(cycles))
 
 
-def block_with_questions(stream: Stream, cycles: int, right: dict[str, Any], told: dict[str, list[float]]) -> float:
+def block_with_questions(stream: Stream, cycles: int, right: dict[str, Any], reported: dict[str, list[float]]) -> float:
     """The same with a question under way all the time."""
     spent: list[float] = []
     while len(spent) < cycles:
@@ -115,8 +115,8 @@ def block_with_questions(stream: Stream, cycles: int, right: dict[str, Any], tol
         while not question.done():
             spent.append(stream.cycle())
         assert essence(question.text) == right, "another answer than in this process"
-        told["answer_ms"].append(question.spent)
-        told["fork_ms"].append(question.forked)
+        reported["answer_ms"].append(question.spent)
+        reported["fork_ms"].append(question.forked)
     return statistics.median(spent)
 
 
@@ -132,19 +132,19 @@ def measure(nodes: int, blocks: int, cycles: int) -> dict[str, Any]:
     while not inside.done():
         time.sleep(0.005)
     right = essence(inside.text)
-    told: dict[str, list[float]] = {"answer_ms": [], "fork_ms": []}
-    plain, asked = [block(stream, cycles)], []
+    reported: dict[str, list[float]] = {"answer_ms": [], "fork_ms": []}
+    plain, requested = [block(stream, cycles)], []
     for _ in range(blocks):
-        asked.append(block_with_questions(stream, cycles, right, told))
+        requested.append(block_with_questions(stream, cycles, right, reported))
         plain.append(block(stream, cycles))
-    ratios = [with_ / ((before + after) / 2) for before, with_, after in zip(plain, asked, plain[1:], strict=False)]
+    ratios = [with_ / ((before + after) / 2) for before, with_, after in zip(plain, requested, plain[1:], strict=False)]
     begin = time.perf_counter()
     assert essence(answer(engine)) == right  # last of all: it runs a cycle on the engine
     alone = 1e3 * (time.perf_counter() - begin)
     return {
-        "nodes": nodes, "explain_in_process_ms": round(alone, 1), "questions": len(told["answer_ms"]),
-        "explain_in_child_ms": median(told["answer_ms"], 1), "fork_ms": median(told["fork_ms"], 2),
-        "cycle_ms": median(plain), "cycle_with_questions_ms": median(asked), "ratio": median(ratios),
+        "nodes": nodes, "explain_in_process_ms": round(alone, 1), "questions": len(reported["answer_ms"]),
+        "explain_in_child_ms": median(reported["answer_ms"], 1), "fork_ms": median(reported["fork_ms"], 2),
+        "cycle_ms": median(plain), "cycle_with_questions_ms": median(requested), "ratio": median(ratios),
     }  # fmt: skip
 
 

@@ -39,7 +39,7 @@ class Card:
 
     def __init__(self, model: str, handle: Any, rng: Random) -> None:
         self.model, self.handle, self.rng = model, handle, rng
-        self.book = Partitioned(RULES[model])
+        self.partitioned = Partitioned(RULES[model])
         self.handles: dict[int, Any] = {}  # by GPU instance id
         self.computes: dict[int, Any] = {}
 
@@ -55,28 +55,28 @@ class Card:
             case "compute":
                 self._compute()
             case _:
-                profile = self.rng.choice(list(self.book.rules))
+                profile = self.rng.choice(list(self.partitioned.rules))
                 room = pynvml.nvmlDeviceGetGpuInstanceRemainingCapacity(self.handle, profile)
-                self._same(f"room for {self.book.rules[profile].name}", room, self.book.room(profile))
+                self._same(f"room for {self.partitioned.rules[profile].name}", room, self.partitioned.room(profile))
 
     def _profile(self) -> int:
         """Small profiles more often than large ones, so that the card is seldom one big instance; rarely a wrong id."""
         if self.rng.random() < 0.02:
             return 77
-        ids = list(self.book.rules)
-        return self.rng.choices(ids, [1 / self.book.rules[number].length for number in ids])[0]
+        ids = list(self.partitioned.rules)
+        return self.rng.choices(ids, [1 / self.partitioned.rules[number].length for number in ids])[0]
 
     def _create(self, profile: int, begin: int | None) -> None:
-        expected = self.book.verdict(profile, begin)
+        expected = self.partitioned.verdict(profile, begin)
         instance = pynvml.c_nvmlGpuInstance_t()
         if begin is None:
             code = pynvml.nvmlLib.nvmlDeviceCreateGpuInstance(self.handle, profile, byref(instance))
         else:
-            length = self.book.rules[profile].length if profile in self.book.rules else 1
+            length = self.partitioned.rules[profile].length if profile in self.partitioned.rules else 1
             place = pynvml.c_nvmlGpuInstancePlacement_t(begin, length)
             call = pynvml.nvmlLib.nvmlDeviceCreateGpuInstanceWithPlacement
             code = call(self.handle, profile, byref(place), byref(instance))
-        rule = self.book.rules.get(profile, Rule("no such profile", 0, ()))
+        rule = self.partitioned.rules.get(profile, Rule("no such profile", 0, ()))
         self._same(f"create {rule.name} at {begin}", _NAMES.get(code, code), expected)
         if code == 0:
             info = pynvml.nvmlGpuInstanceGetInfo(instance)
@@ -84,18 +84,18 @@ class Card:
             self._same("a new id", info.id in self.handles, False)
             if begin is not None:
                 self._same(f"start of {rule.name}", info.placement.start, begin)
-            self.book.place(info.id, profile, info.placement.start)
+            self.partitioned.place(info.id, profile, info.placement.start)
             self.handles[info.id] = instance
 
     def _destroy(self) -> None:
         if not self.handles:
             return
         key = self.rng.choice(list(self.handles))
-        expected = self.book.removal(key)
+        expected = self.partitioned.removal(key)
         code = pynvml.nvmlLib.nvmlGpuInstanceDestroy(self.handles[key])
         self._same(f"destroy {key}", _NAMES.get(code, code), expected)
         if code == 0:
-            self.book.remove(key)
+            self.partitioned.remove(key)
             del self.handles[key]
 
     def _compute(self) -> None:
@@ -105,10 +105,10 @@ class Card:
         key = self.rng.choice(list(self.handles))
         if key in self.computes:
             pynvml.nvmlComputeInstanceDestroy(self.computes.pop(key))
-            self.book.instances[key].computing = 0
+            self.partitioned.instances[key].computing = 0
             return
         self.computes[key] = pynvml.nvmlGpuInstanceCreateComputeInstance(self.handles[key], self._full_profile(key))
-        self.book.instances[key].computing = 1
+        self.partitioned.instances[key].computing = 1
 
     def _full_profile(self, key: int) -> int:
         """The id of the compute instance profile that fills the instance."""
@@ -123,7 +123,10 @@ class Card:
 
     def _same(self, what: str, machine: object, checker: object) -> None:
         if machine != checker:
-            held = {key: (self.book.rules[made.profile].name, made.begin) for key, made in self.book.instances.items()}
+            held = {
+                key: (self.partitioned.rules[made.profile].name, made.begin)
+                for key, made in self.partitioned.instances.items()
+            }
             raise Mismatch(f"{self.model}: {what}: the machine says {machine}, the checker {checker}; held: {held}")
 
 

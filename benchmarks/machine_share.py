@@ -76,10 +76,10 @@ def run(processes: int, threads: int, rounds: int, directory: Path) -> dict[str,
             subprocess.Popen([*words, str(seed)], env=environment, stdout=subprocess.PIPE, text=True)
             for seed in range(processes)
         ]
-        told = [json.loads(program.communicate(timeout=300)[0]) for program in started]
+        reported = [json.loads(program.communicate(timeout=300)[0]) for program in started]
         shares = machine.witness().shares
         left = machine.card(0).lanes[0].used_bytes
-    said = {"launches": sum(t["launches"] for t in told), "held": sum(t["held"] for t in told)}
+    said = {"launches": sum(t["launches"] for t in reported), "held": sum(t["held"] for t in reported)}
     seen = {"launches": sum(s.launches for s in shares), "held": sum(s.requested for s in shares)}
     busy = sum(share.busy_ns for share in shares)
     return {

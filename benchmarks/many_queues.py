@@ -36,7 +36,7 @@ class Cluster:
             self.engine.state.bookings.put_node(convert(Node, obj))
         for obj in _tree(queues) if tree else _flat(queues):
             self.engine.state.groups.put_queue(convert(Queue, obj))
-        self.told = ""
+        self.reported = ""
         for i in range(RUNNING):
             self.arrive(f"running-{i}", i, mib=None, nodeName=f"n{i % NODES}")
         self.cycle(0)
@@ -56,14 +56,16 @@ class Cluster:
         for obj in self.pods[len(self.pods) - expected:]:
             obj["spec"]["nodeName"] = bindings[obj["metadata"]["uid"]].node
             obj["metadata"]["annotations"].update(bindings[obj["metadata"]["uid"]].annotations)
-        self.told = next((e.allocated["cpu"] for e in effects if isinstance(e, QueueAllocated) and e.name == "root"), self.told)
+        self.reported = next(
+            (e.allocated["cpu"] for e in effects if isinstance(e, QueueAllocated) and e.name == "root"), self.reported
+        )
         return taken
 
     def check(self) -> None:
         found = audit(self.nodes, self.pods, [])
         assert not found, found[:5]
-        thousandths = int(self.told[:-1]) if self.told.endswith("m") else int(self.told) * 1000
-        assert thousandths == 100 * len(self.pods), (self.told, len(self.pods))
+        thousandths = int(self.reported[:-1]) if self.reported.endswith("m") else int(self.reported) * 1000
+        assert thousandths == 100 * len(self.pods), (self.reported, len(self.pods))
 
 
 def _flat(queues: int) -> list[Json]:

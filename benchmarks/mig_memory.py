@@ -27,7 +27,7 @@ from benchmarks.mig_streams import MIXES
 from benchmarks.report import SHORT
 from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.state.ledger import Holding
+from pumice.scheduler.state.ledger import Placement
 from pumice.wire import names, volcano
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.objects import convert
@@ -104,7 +104,7 @@ def run(rule: str, model: str, load: float, seed: int, arrivals: int) -> float:
         choice = engine.placer.choose(classes[size])
         if choice is not None:
             uid = f"p{number}"
-            engine.state.ledger.reserve(Holding(uid, choice.node, classes[size].request, choice.allocations))
+            engine.state.ledger.reserve(Placement(uid, choice.node, classes[size].request, choice.allocations))
             held += size
             heapq.heappush(terminating, (now + life, uid, size))
     return 100 * area / (now - begun) / whole

@@ -25,7 +25,7 @@ from pumice.devices.explain import changes
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.explaining.explain import explain
 from pumice.scheduler.explaining.what_if import EngineWhatIf
-from pumice.scheduler.state.ledger import Holding
+from pumice.scheduler.state.ledger import Placement
 from pumice.wire import names, volcano
 from pumice.wire.objects import Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
@@ -62,7 +62,7 @@ def place(made: Engine, pod: Pod) -> float:
     choice = made.placer.choose(cls)
     spent = time.perf_counter() - begin
     assert choice is not None
-    made.state.ledger.reserve(Holding(pod.metadata.uid, choice.node, cls.request, choice.allocations))
+    made.state.ledger.reserve(Placement(pod.metadata.uid, choice.node, cls.request, choice.allocations))
     return spent
 
 
@@ -90,11 +90,16 @@ def full_cluster(nodes: int) -> Engine:
         amounts = [(rng.randint(4000, 6500), rng.randint(5, 40)) for _ in range(8)]
         ids = ";".join(f"GPU-{number}-{i},NVIDIA,{memory},{cores}:" for i, (memory, cores) in enumerate(amounts))
         for half in range(2):
-            asked = (limits(1, memory, cores) for memory, cores in amounts)  # a running pod is believed what it asked for
-            pod = pod_of(f"b{number}-{half}", *asked, node=f"n{number}", annotations={names.VGPU_IDS: ids})
+            requested = (limits(1, memory, cores) for memory, cores in amounts)  # a running pod is believed what it asked for
+            pod = pod_of(f"b{number}-{half}", *requested, node=f"n{number}", annotations={names.VGPU_IDS: ids})
             pod.status.phase = "Running"
             made.state.pods.put(pod)
-    closed = [name for book in made.state.ledger.device_tables.values() for name, node in book.nodes.items() if node.doubts]
+    closed = [
+        name
+        for device_table in made.state.ledger.device_tables.values()
+        for name, node in device_table.nodes.items()
+        if node.doubts
+    ]
     assert not closed, f"cards of {len(closed)} nodes are closed for a doubt: their refusals would be another question"
     return made
 
@@ -119,8 +124,8 @@ def explain_times(nodes: int) -> dict[str, float]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(__doc__, quick="a tenth of the nodes")
-    asked = options.parse_args(argv)
-    fleet, nodes = (12, 500) if asked.quick else (125, 5000)
+    requested = options.parse_args(argv)
+    fleet, nodes = (12, 500) if requested.quick else (125, 5000)
     results: dict[str, dict[str, float]] = {}
     for policy in ("listed", "tightest", "expected"):
         results[f"mig_{policy}_ms"] = found = mig(policy, fleet)
@@ -130,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"  where slices lie anywhere        : first of its class {found['first']:.2f} ms, after {found['later']:.3f} ms")
     results[f"explain_{nodes}_nodes_ms"] = found = explain_times(nodes)
     print(f"explain on {nodes:,} nodes: " + ", ".join(f"{name} {ms:.0f} ms" for name, ms in found.items()))
-    if asked.save:
+    if requested.save:
         save("mig_speed", results, keep=True)
     return 0
 

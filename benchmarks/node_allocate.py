@@ -97,8 +97,8 @@ class Node:
         """The kubelet asks for its devices. Raises what would be an UnexpectedAdmissionError."""
         name, uuid, memory = pod
         began = time.perf_counter()
-        asked = pb.ContainerPreferredAllocationRequest(available_deviceIDs=sorted(self.free), allocation_size=1)
-        preferred = await self.stub.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[asked]))
+        requested = pb.ContainerPreferredAllocationRequest(available_deviceIDs=sorted(self.free), allocation_size=1)
+        preferred = await self.stub.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[requested]))
         between = time.perf_counter()
         ids = list(preferred.container_responses[0].deviceIDs)
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=ids)])

@@ -25,7 +25,7 @@ from kit.results import arguments
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.state.ledger import Holding
+from pumice.scheduler.state.ledger import Placement
 from pumice.wire.device_reports import read_gathered
 from pumice.wire.objects import ConfigMap, Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
@@ -92,7 +92,7 @@ def measure(engine: Engine, shapes: list[Json], following: int) -> dict[str, Any
             begin = time.process_time()
             choice = engine.placer.choose(task.cls)
             assert choice is not None, "the cluster is meant to have room"
-            engine.state.ledger.reserve(Holding(task.uid, choice.node, task.request, choice.allocations))
+            engine.state.ledger.reserve(Placement(task.uid, choice.node, task.request, choice.allocations))
             if number:
                 (later if at else first).append(1e3 * (time.process_time() - begin))
     return {"first_ms": median(first), "next_ms": median(later)}

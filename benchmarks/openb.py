@@ -64,17 +64,17 @@ def tasks_in(data: Path, name: str, *, flat: bool = True) -> list[Task]:
 
 
 def in_two_dimensions(task: Task) -> Json:
-    asked: Json = dict(task.template["spec"]["containers"][0]["resources"]["requests"])
-    share = int(asked.pop(names.VGPU_MEMORY, 0))
+    requested: Json = dict(task.template["spec"]["containers"][0]["resources"]["requests"])
+    share = int(requested.pop(names.VGPU_MEMORY, 0))
     if share:
-        asked[names.VGPU_CORES] = str(-(-share // 10))
+        requested[names.VGPU_CORES] = str(-(-share // 10))
         if share == THOUSANDTHS:
-            asked[names.VGPU_MEMORY_PERCENTAGE] = "100"
+            requested[names.VGPU_MEMORY_PERCENTAGE] = "100"
         else:
             mib = share / THOUSANDTHS * SHARE_MIB * FACTORS[crc32(task.name.encode()) % 5]
-            asked[names.VGPU_MEMORY] = str(min(SHARE_MIB, max(128, round(mib / 128) * 128)))
+            requested[names.VGPU_MEMORY] = str(min(SHARE_MIB, max(128, round(mib / 128) * 128)))
     template: Json = {**task.template, "spec": {**task.template["spec"]}}
-    template["spec"]["containers"] = [{"name": "main", "resources": {"limits": asked, "requests": asked}}]
+    template["spec"]["containers"] = [{"name": "main", "resources": {"limits": requested, "requests": requested}}]
     return template
 
 
@@ -95,15 +95,15 @@ def renamed(obj: Json, name: str, *, flat: bool) -> Json:
 def arrivals(tasks: Sequence[Task], capacity: int, rng: np.random.Generator) -> list[Task]:
     """All tasks in random order, filled up by random ones, or thinned, to the target."""
     order = [tasks[i] for i in rng.permutation(len(tasks))]
-    asked, target = sum(task.thousandths for task in order), TUNE * capacity
-    while asked > target:
-        asked -= order.pop(int(rng.integers(len(order)))).thousandths
+    requested, target = sum(task.thousandths for task in order), TUNE * capacity
+    while requested > target:
+        requested -= order.pop(int(rng.integers(len(order)))).thousandths
     while True:
         more = tasks[int(rng.integers(len(tasks)))]
-        if asked + more.thousandths > target:
+        if requested + more.thousandths > target:
             return order
         order.append(more)
-        asked += more.thousandths
+        requested += more.thousandths
 
 
 def request(number: int, task: Task) -> Json:
@@ -178,20 +178,20 @@ class Free:
         self.cards = {entry.split(",")[0]: THOUSANDTHS for entry in register.split(":") if entry}
 
     def take(self, obj: Json) -> None:
-        asked = requests(obj)
-        self.cpu, self.memory = self.cpu - int(asked["cpu"][:-1]), self.memory - int(asked["memory"][:-2])
+        requested = requests(obj)
+        self.cpu, self.memory = self.cpu - int(requested["cpu"][:-1]), self.memory - int(requested["memory"][:-2])
         for container_device in obj["metadata"]["annotations"].get(names.VGPU_IDS, "").replace(";", "").split(":"):
             if container_device:
                 self.cards[container_device.split(",")[0]] -= int(container_device.split(",")[2])
 
     def takes(self, obj: Json) -> bool:
-        asked = requests(obj)
+        requested = requests(obj)
         node_affinity = obj["spec"].get("affinity", {}).get("nodeAffinity", {})
         required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
         if required and self.model not in required["nodeSelectorTerms"][0]["matchExpressions"][0]["values"]:
             return False
-        count, share = int(asked.get(names.VGPU_NUMBER, 0)), int(asked.get(names.VGPU_MEMORY, 0))
-        room = self.cpu >= int(asked["cpu"][:-1]) and self.memory >= int(asked["memory"][:-2])
+        count, share = int(requested.get(names.VGPU_NUMBER, 0)), int(requested.get(names.VGPU_MEMORY, 0))
+        room = self.cpu >= int(requested["cpu"][:-1]) and self.memory >= int(requested["memory"][:-2])
         return room and sum(left >= share for left in self.cards.values()) >= count
 
 

@@ -25,7 +25,7 @@ from kit.results import arguments
 from benchmarks.goals import goals_of
 from benchmarks.openb import capacity_of, engine_of, machines_of, request, requests, tasks_in
 from benchmarks.report import conclude
-from pumice.scheduler.state.ledger import Holding
+from pumice.scheduler.state.ledger import Placement
 from pumice.simulation.changes import with_policy
 from pumice.simulation.manifests import Json
 from pumice.simulation.trace import THOUSANDTHS, Task
@@ -58,7 +58,7 @@ class Placing:
             state.pods.drop(pod)
             state.scheduling_queue.unschedulable_now.clear()
             return None
-        state.ledger.reserve(Holding(booked.uid, choice.node, booked.request, choice.allocations))
+        state.ledger.reserve(Placement(booked.uid, choice.node, booked.request, choice.allocations))
         return lambda: state.pods.drop(pod)
 
 
@@ -75,9 +75,9 @@ class BestFit:
 
     def place(self, number: int, task: Task) -> Leave | None:
         """As ``Placing.place``."""
-        asked = requests(task.template)
-        cpu, memory = int(asked["cpu"][:-1]), int(asked["memory"][:-2])
-        count, share = int(asked.get(names.VGPU_NUMBER, 0)), int(asked.get(names.VGPU_MEMORY, 0))
+        requested = requests(task.template)
+        cpu, memory = int(requested["cpu"][:-1]), int(requested["memory"][:-2])
+        count, share = int(requested.get(names.VGPU_NUMBER, 0)), int(requested.get(names.VGPU_MEMORY, 0))
         fits = (self._cpu >= cpu) & (self._memory >= memory)
         if count:
             fits &= (self._cards >= share).sum(axis=1) >= count
@@ -104,7 +104,7 @@ def stream(policy: str, data: Path, tasks: Sequence[Task], load: float, seed: in
     capacity, rng = capacity_of(machines), np.random.default_rng(seed)
     between = fmean([task.thousandths for task in tasks]) / (load * capacity)
     end, now, number, allocated = WARM + MEASURED, 0.0, 0, 0
-    asked = lost = 0
+    requested = lost = 0
     area = 0.0
     leaving: list[tuple[float, int, int, Leave]] = []
     while True:
@@ -118,12 +118,12 @@ def stream(policy: str, data: Path, tasks: Sequence[Task], load: float, seed: in
         area += allocated * max(0.0, min(arrives, end) - max(now, WARM))
         now = arrives
         if now >= end:
-            return {"blocked": 100 * lost / asked, "allocated": 100 * area / MEASURED / capacity}
+            return {"blocked": 100 * lost / requested, "allocated": 100 * area / MEASURED / capacity}
         task, life = tasks[int(rng.integers(len(tasks)))], float(rng.lognormal(-0.5, 1.0))
         leave_it = place(number, task)
         number += 1
         if now >= WARM:
-            asked += task.thousandths
+            requested += task.thousandths
             lost += task.thousandths * (leave_it is None)
         if leave_it is not None:
             allocated += task.thousandths

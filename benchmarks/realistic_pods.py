@@ -19,7 +19,7 @@ from pumice.audit.auditor import audit
 from pumice.effects.vocabulary import Bind
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.placing.placer import Placer
-from pumice.scheduler.state.ledger import Holding
+from pumice.scheduler.state.ledger import Placement
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue
@@ -171,7 +171,7 @@ def check(engine: Engine, nodes: list[Json], pods: list[Json]) -> None:
         assert (ours and ours.node) == expected, f"{ours} is not {expected}"
         if ours is not None:
             engine.state.ledger.reserve(
-                Holding(f"again-{number}", ours.node, cls.request, ours.allocations, features=kind.features)
+                Placement(f"again-{number}", ours.node, cls.request, ours.allocations, features=kind.features)
             )
 
 

@@ -11,7 +11,7 @@ from kit.scheduler_confs import conf, sharing
 
 from pumice.devices.protocol import Fit
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.state.ledger import Holding
+from pumice.scheduler.state.ledger import Placement
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import Queue
@@ -63,16 +63,16 @@ def reference(node_count: int, seconds: float = 3.0) -> float:
     for obj in pods(200, 20):
         engine.state.pods.put(convert(Pod, obj))
     ledger = engine.state.ledger
-    book = ledger.device_tables["nvidia-vgpu"]
+    device_table = ledger.device_tables["nvidia-vgpu"]
     done, began = 0, time.process_time()
     for task in engine.state.tasks.values():
         best: Fit | None = None
-        for name in book.nodes:
-            fit = book.device_type.fit(task.cls.device_requests[0], book.view(name))
+        for name in device_table.nodes:
+            fit = device_table.device_type.fit(task.cls.device_requests[0], device_table.view(name))
             if isinstance(fit, Fit) and (best is None or fit.score > best.score):
                 best = fit
         assert best is not None
-        ledger.reserve(Holding(task.uid, best.allocation.node, task.request, (best.allocation,)))
+        ledger.reserve(Placement(task.uid, best.allocation.node, task.request, (best.allocation,)))
         done += 1
         if time.process_time() - began > seconds:
             break

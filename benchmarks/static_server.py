@@ -118,7 +118,7 @@ class Store:
         self.pending: dict[str, dict[str, Any]] = {}
         self.bound = 0
         self.born = 0
-        self.lives, self.told = lives, 0
+        self.lives, self.reported = lives, 0
         self.events: list[tuple[int, bytes]] = []
         self.listeners: dict[str, set[Connection]] = {"nodes": set(), "pods": set()}
         for _ in range(pending):
@@ -150,9 +150,9 @@ class Store:
         obj = newcomer(self.born, mib=mib)
         self.born += 1
         self.pending[obj["metadata"]["name"]] = obj
-        self.tell("ADDED", obj)
+        self.report("ADDED", obj)
 
-    def tell(self, type_: str, obj: dict[str, Any]) -> None:
+    def report(self, type_: str, obj: dict[str, Any]) -> None:
         self.stamp(obj)
         line = json.dumps({"type": type_, "object": obj}).encode() + b"\n"
         if not self.lives:
@@ -177,9 +177,9 @@ class Store:
         obj["spec"]["nodeName"] = body["target"]["name"]
         obj["metadata"]["annotations"].update(notes)
         obj["status"] = {"phase": "Running"}
-        self.tell("MODIFIED", obj)
+        self.report("MODIFIED", obj)
         if self.lives:
-            self.tell("DELETED", self.pending.pop(name))
+            self.report("DELETED", self.pending.pop(name))
             self.cards[uuid] -= int(mib)
             self.next_life()
         else:
@@ -190,8 +190,8 @@ class Store:
         if self.born < self.lives:
             self.create(1000 + 100 * (self.born % 40))
         step = max(1, self.lives // 20)
-        if self.bound // step > self.told or self.bound == self.lives:
-            self.told = self.bound // step
+        if self.bound // step > self.reported or self.bound == self.lives:
+            self.reported = self.bound // step
             say(lives=self.bound)
 
 

@@ -43,28 +43,29 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Held:
+class DeviceAllocation:
     resource: str
     ids: frozenset[str]
     response: Any
 
 
 @dataclass(slots=True)
-class Books:
+class PodDevices:
     """Holdings, by (pod UID, container)."""
 
-    entries: dict[tuple[str, str], Held] = field(default_factory=dict)
+    entries: dict[tuple[str, str], DeviceAllocation] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
-        found = [{"PodUID": uid, "ContainerName": name, "ResourceName": held.resource, "DeviceIDs": {"-1": sorted(held.ids)},
-                  "AllocResp": base64.b64encode(held.response.SerializeToString()).decode()}
-                 for (uid, name), held in self.entries.items()]  # fmt: skip
+        found = [{"PodUID": uid, "ContainerName": name, "ResourceName": allocated.resource,
+                  "DeviceIDs": {"-1": sorted(allocated.ids)},
+                  "AllocResp": base64.b64encode(allocated.response.SerializeToString()).decode()}
+                 for (uid, name), allocated in self.entries.items()]  # fmt: skip
         draft = folder / ".tmp-checkpoint"
         draft.write_text(json.dumps({"Data": {"PodDeviceEntries": found, "RegisteredDevices": {}}, "Checksum": 1}))
         draft.rename(folder / "kubelet_internal_checkpoint")
 
     def forget(self, uid: str) -> None:
-        self.entries = {key: held for key, held in self.entries.items() if key[0] != uid}
+        self.entries = {key: allocated for key, allocated in self.entries.items() if key[0] != uid}
 
 
 class AdmittingKubelet(FakeKubelet):
@@ -72,7 +73,7 @@ class AdmittingKubelet(FakeKubelet):
 
     def __init__(self, directory: Path, rng: random.Random, cdi_folder: Path | None = None) -> None:
         super().__init__(directory)
-        self.rng, self.cdi_folder, self.books = rng, cdi_folder, Books()
+        self.rng, self.cdi_folder, self.pod_devices = rng, cdi_folder, PodDevices()
 
     async def admit(self, pod: Json, resource: str) -> None:
         """All of its containers in the kubelet's order. Raises Refused: the pod is then rejected for good."""
@@ -94,13 +95,13 @@ class AdmittingKubelet(FakeKubelet):
     async def start_container(self, pod: Json, container: Json, pre_start: bool = True) -> Seen:
         """Raises Refused: the container waits, and is tried again. Not ``pre_start``: the kubelet has just been restarted, and
         the plugin has not registered anew."""
-        held = self.books.entries.get((pod["metadata"]["uid"], container["name"]))
-        if held is None:
+        allocated = self.pod_devices.entries.get((pod["metadata"]["uid"], container["name"]))
+        if allocated is None:
             return Seen(_env(container), {})
-        if pre_start and self.options[held.resource].pre_start_required:
-            request = pb.PreStartContainerRequest(devices_ids=self._shuffled(held.ids))
-            await self._call(self._stubs[held.resource].PreStartContainer, request, 30)
-        answer = allocation_from(held.response)
+        if pre_start and self.options[allocated.resource].pre_start_required:
+            request = pb.PreStartContainerRequest(devices_ids=self._shuffled(allocated.ids))
+            await self._call(self._stubs[allocated.resource].PreStartContainer, request, 30)
+        answer = allocation_from(allocated.response)
         edits = cdi.Edits()
         if self.cdi_folder is not None:
             try:
@@ -113,13 +114,13 @@ class AdmittingKubelet(FakeKubelet):
 
     def leave(self, uid: str) -> None:
         """The pod is over; its devices are free when the next one asks."""
-        self.books.forget(uid)
+        self.pod_devices.forget(uid)
 
     async def _choose(self, resource: str, count: int, reusable: set[str]) -> frozenset[str]:
         if len(reusable) >= count:
             return frozenset(self.rng.sample(sorted(reusable), count))
         units = await self.until(resource, lambda _: True)
-        taken = {unit for held in self.books.entries.values() for unit in held.ids} - reusable
+        taken = {unit for allocated in self.pod_devices.entries.values() for unit in allocated.ids} - reusable
         free = [unit for unit, healthy in units.items() if healthy and unit not in taken]
         if len(free) < count:
             raise Refused(f"requested number of devices unavailable for {resource}")
@@ -136,8 +137,8 @@ class AdmittingKubelet(FakeKubelet):
     async def _allocate(self, uid: str, container: str, resource: str, ids: frozenset[str]) -> None:
         request = pb.ContainerAllocateRequest(devices_ids=self._shuffled(ids))
         answer = await self._call(self._stubs[resource].Allocate, pb.AllocateRequest(container_requests=[request]), 120)
-        self.books.entries[uid, container] = Held(resource, ids, answer.container_responses[0])
-        self.books.save(self.directory)
+        self.pod_devices.entries[uid, container] = DeviceAllocation(resource, ids, answer.container_responses[0])
+        self.pod_devices.save(self.directory)
 
     async def _call(self, call: Any, request: Any, seconds: float | None) -> Any:
         try:

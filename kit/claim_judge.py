@@ -93,10 +93,10 @@ class Judge:
                     self._draw(self.base, place[:2], device)
 
     @staticmethod
-    def _draw(book: Counter[tuple[Any, ...]], pool: Any, device: dict[str, Any]) -> None:
+    def _draw(usage: Counter[tuple[Any, ...]], pool: Any, device: dict[str, Any]) -> None:
         for part in device.get("consumesCounters", ()):
             for name, amount in part["counters"].items():
-                book["counter", pool, part["counterSet"], name] += number(amount["value"])  # type: ignore[assignment]
+                usage["counter", pool, part["counterSet"], name] += number(amount["value"])  # type: ignore[assignment]
 
     # -- one device -----------------------------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ class Judge:
 
     def _wrong_numbers(self, allocations: list[dict[str, Any]]) -> str:
         """Of what results say they consume: no capacity is given out twice."""
-        book = Counter(self.base)
+        usage = Counter(self.base)
         for allocation in allocations:
             for result in allocation["devices"]["results"]:
                 place = (result["driver"], result["pool"], result["device"])
@@ -184,8 +184,8 @@ class Judge:
                 if bool(device.get("allowMultipleAllocations")) != ("shareID" in result):
                     return f"{place}: a shareID where there must be none, or none"
                 for name, amount in result.get("consumedCapacity", {}).items():
-                    book["capacity", place, name] += number(amount)  # type: ignore[assignment]
-                    if book["capacity", place, name] > number(device["capacity"][name]["value"]):
+                    usage["capacity", place, name] += number(amount)  # type: ignore[assignment]
+                    if usage["capacity", place, name] > number(device["capacity"][name]["value"]):
                         return f"{place}: {name} is given out twice"
         return ""
 
@@ -203,7 +203,7 @@ class Judge:
 
     def _wrong_together(self, chosen: list[tuple[Any, ...]]) -> str:
         """Of a set of choices; more choices never make a wrong one right."""
-        book, holders, shared = Counter(self.base), set(self.exclusive), set(self.shared)
+        usage, holders, shared = Counter(self.base), set(self.exclusive), set(self.shared)
         mine: set[tuple[str, Place]] = set()
         values: dict[tuple[str, int], list[Any]] = defaultdict(list)
         for claim, request, name, ask, devices in chosen:
@@ -224,14 +224,14 @@ class Judge:
                     return f"{place} is in use"
                 if not admin:
                     if not (many and place in shared):
-                        self._draw(book, place[:2], device)
+                        self._draw(usage, place[:2], device)
                     if many:
                         for capacity, share in (self._share(ask, device) or {}).items():
-                            book["capacity", place, capacity] += share  # type: ignore[assignment]
-                            if book["capacity", place, capacity] > number(device["capacity"][capacity]["value"]):
+                            usage["capacity", place, capacity] += share  # type: ignore[assignment]
+                            if usage["capacity", place, capacity] > number(device["capacity"][capacity]["value"]):
                                 return f"{place}: {capacity} is not enough"
                     (shared if many else holders).add(place)
-                    if device.get("consumesCounters") and not self._counters_hold(book, place[:2], device):
+                    if device.get("consumesCounters") and not self._counters_hold(usage, place[:2], device):
                         return f"{place}: counters are not enough"
                 for at, constraint in enumerate(claim["spec"]["devices"].get("constraints", ())):
                     names = constraint.get("requests", [request])
@@ -241,11 +241,11 @@ class Judge:
                             return wrong
         return ""
 
-    def _counters_hold(self, book: Counter[tuple[Any, ...]], pool: Any, device: dict[str, Any]) -> bool:
+    def _counters_hold(self, usage: Counter[tuple[Any, ...]], pool: Any, device: dict[str, Any]) -> bool:
         sizes = {(set_["name"], name): number(amount["value"]) for one in self.pools[pool]
                  for set_ in one["spec"].get("sharedCounters", ()) for name, amount in set_["counters"].items()}  # fmt: skip
         drawn = [(part["counterSet"], name) for part in device["consumesCounters"] for name in part["counters"]]
-        return all(book["counter", pool, *one] <= sizes[one] for one in drawn)
+        return all(usage["counter", pool, *one] <= sizes[one] for one in drawn)
 
     @staticmethod
     def _wrong_value(constraint: dict[str, Any], device: dict[str, Any], values: list[Any]) -> str:

@@ -65,16 +65,16 @@ class World:
     """A case by its seed. ``plain``: nothing in it that Kubernetes 1.36.1 is known to get wrong."""
 
     def __init__(self, seed: int, *, plain: bool = False) -> None:
-        self.dice, self.plain = Random(f"{seed}/{plain}"), plain
+        self.rng, self.plain = Random(f"{seed}/{plain}"), plain
         self.slices: list[dict[str, Any]] = []
-        for pool in range(self.dice.choice((1, 1, 2, 2, 3))):
+        for pool in range(self.rng.choice((1, 1, 2, 2, 3))):
             self._pool(pool)
         self.in_use = self._in_use()
         self.seen = self.slices
         if not plain and self._one_in(8):
             self.slices = self._without_one()
         self.classes = [self._class("gpu"), self._class("any", selects=False)]
-        self.claims = [self._claim(at) for at in range(self.dice.choice((1, 1, 1, 2)))]
+        self.claims = [self._claim(at) for at in range(self.rng.choice((1, 1, 1, 2)))]
         self.node = {"metadata": {"name": NODE, "labels": {"zone": "z1"}}}
 
     @property
@@ -83,27 +83,27 @@ class World:
         return {"node": self.node, "slices": self.slices, "classes": self.classes, "claims": self.claims, "inUse": self.in_use}
 
     def _one_in(self, many: int) -> bool:
-        return self.dice.randrange(many) == 0
+        return self.rng.randrange(many) == 0
 
     # -- slices ---------------------------------------------------------------------------------------------------
 
     def _pool(self, at: int) -> None:
-        driver = self.dice.choice((A, A, B))
+        driver = self.rng.choice((A, A, B))
         if self.plain and any(one["spec"]["driver"] != driver for one in self.slices):
             name = f"p{at}"
         else:
-            name = self.dice.choice((NODE, f"p{at}"))
+            name = self.rng.choice((NODE, f"p{at}"))
         if any((one["spec"]["driver"], one["spec"]["pool"]["name"]) == (driver, name) for one in self.slices):
             name = f"p{at}"
-        where = self.dice.choice(("node", "node", "node", "all", "selector", "device"))
-        sets = [f"set{one}" for one in range(self.dice.choice((1, 1, 2)))] if self.dice.random() < 0.5 else []
-        sizes = {name: {"memory": {"value": str(self.dice.randint(4, 8))}, "slices": {"value": "4"}} for name in sets}
-        devices = [self._device(f"d{number}", sets, where) for number in range(self.dice.randint(1, 4))]
+        where = self.rng.choice(("node", "node", "node", "all", "selector", "device"))
+        sets = [f"set{one}" for one in range(self.rng.choice((1, 1, 2)))] if self.rng.random() < 0.5 else []
+        sizes = {name: {"memory": {"value": str(self.rng.randint(4, 8))}, "slices": {"value": "4"}} for name in sets}
+        devices = [self._device(f"d{number}", sets, where) for number in range(self.rng.randint(1, 4))]
         parts = [devices[: len(devices) // 2], devices[len(devices) // 2 :]] if self._one_in(3) else [devices]
         specs = [{"devices": part} for part in parts]
         if sets:
             specs.append({"sharedCounters": [{"name": name, "counters": sizes[name]} for name in sets]})
-        generation, count = self.dice.randint(1, 3), len(specs) + self._one_in(12)
+        generation, count = self.rng.randint(1, 3), len(specs) + self._one_in(12)
         if self._one_in(12):
             specs[0]["devices"].append(dict(devices[-1]))  # two of one name
         for number, spec in enumerate(specs):
@@ -118,42 +118,42 @@ class World:
         self.slices.append({"metadata": {"name": name}, "spec": {**whole, **ways[where], **spec}})
 
     def _selector(self) -> dict[str, Any]:
-        zone = self.dice.choice(("z1", "z1", "z1", "z2"))
+        zone = self.rng.choice(("z1", "z1", "z1", "z2"))
         return {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]}
 
     def _device(self, name: str, sets: list[str], where: str) -> dict[str, Any]:
-        dice = self.dice
+        rng = self.rng
         device: dict[str, Any] = {"name": name, "attributes": {
-            "model": {"string": dice.choice("xy")}, "fw": {"version": dice.choice(("1.2.3", "1.10.1"))},
-            "rack": {"int": dice.randint(1, 2)}, "uuid": {"string": f"u{dice.randint(1, 6)}"},
+            "model": {"string": rng.choice("xy")}, "fw": {"version": rng.choice(("1.2.3", "1.10.1"))},
+            "rack": {"int": rng.randint(1, 2)}, "uuid": {"string": f"u{rng.randint(1, 6)}"},
         }}  # fmt: skip
         if self._one_in(6):
-            device["attributes"].pop(dice.choice(_ATTRIBUTES))
-        shared = dice.random() < 0.5
-        capacity = {name: {"value": str(dice.randint(3, 9))} for name in ("memory", "cores") if dice.random() < 0.8}
+            device["attributes"].pop(rng.choice(_ATTRIBUTES))
+        shared = rng.random() < 0.5
+        capacity = {name: {"value": str(rng.randint(3, 9))} for name in ("memory", "cores") if rng.random() < 0.8}
         if shared:
             device["allowMultipleAllocations"] = True
             for one in capacity.values():
                 self._policy(one)
         device["capacity"] = capacity
-        if sets and dice.random() < 0.8 and not (shared and self.plain):
-            amounts = {"memory": {"value": str(dice.randint(1, 4))}, "slices": {"value": str(dice.randint(0, 2))}}
-            device["consumesCounters"] = [{"counterSet": dice.choice(sets), "counters": amounts}]
+        if sets and rng.random() < 0.8 and not (shared and self.plain):
+            amounts = {"memory": {"value": str(rng.randint(1, 4))}, "slices": {"value": str(rng.randint(0, 2))}}
+            device["consumesCounters"] = [{"counterSet": rng.choice(sets), "counters": amounts}]
         if self._one_in(6):
-            effect = dice.choice(("NoSchedule", "NoExecute", "None"))
+            effect = rng.choice(("NoSchedule", "NoExecute", "None"))
             device["taints"] = [{"key": "sick", "value": "yes", "effect": effect}]
         if self._one_in(10):
             device["bindingConditions"], device["bindingFailureConditions"] = ["ready"], ["broken"]
         if where == "device":
             other = {"nodeName": "n2"} if self._one_in(4) else {"nodeSelector": self._selector()} if self._one_in(3) else {}
-            device.update(other or dice.choice(({"nodeName": NODE}, {"allNodes": True})))
+            device.update(other or rng.choice(({"nodeName": NODE}, {"allNodes": True})))
         return device
 
     def _policy(self, capacity: dict[str, Any]) -> None:
         value = int(capacity["value"])
-        match self.dice.randrange(5):
+        match self.rng.randrange(5):
             case 0:
-                capacity["requestPolicy"] = {"default": str(self.dice.randint(1, value))}
+                capacity["requestPolicy"] = {"default": str(self.rng.randint(1, value))}
             case 1:
                 capacity["requestPolicy"] = {"default": "2", "validValues": [str(one) for one in (1, 2, 3)]}
             case 2:
@@ -189,7 +189,7 @@ class World:
     def _holder(self, key: tuple[str, str, str], device: dict[str, Any], shared: bool) -> dict[str, Any]:
         result: dict[str, Any] = {"request": "r", "driver": key[0], "pool": key[1], "device": key[2]}
         if shared:
-            result["shareID"] = f"share-{self.dice.randrange(10**9)}"
+            result["shareID"] = f"share-{self.rng.randrange(10**9)}"
             result["consumedCapacity"] = dict.fromkeys(device["capacity"], "1")
         return {"metadata": {"name": "other", "namespace": "x"}, "spec": {"devices": {}},
                 "status": {"allocation": {"devices": {"results": [result]}}}}  # fmt: skip
@@ -198,7 +198,7 @@ class World:
         """The slices without one of the devices in use."""
         if not self.in_use:
             return self.slices
-        gone = self.dice.choice(self.in_use)["status"]["allocation"]["devices"]["results"][0]
+        gone = self.rng.choice(self.in_use)["status"]["allocation"]["devices"]["results"][0]
         found = []
         for one in self.slices:
             devices = one["spec"].get("devices")
@@ -212,21 +212,21 @@ class World:
 
     def _class(self, name: str, *, selects: bool = True) -> dict[str, Any]:
         spec: dict[str, Any] = {"config": [{"opaque": {"driver": A, "parameters": {"of": name}}}]} if selects else {}
-        if selects and self.dice.random() < 0.5:
-            spec["selectors"] = [{"cel": {"expression": self.dice.choice(_SAFE)}}]
+        if selects and self.rng.random() < 0.5:
+            spec["selectors"] = [{"cel": {"expression": self.rng.choice(_SAFE)}}]
         return {"metadata": {"name": name}, "spec": spec}
 
     def _claim(self, at: int) -> dict[str, Any]:
-        requests = [self._request(f"r{number}") for number in range(self.dice.choice((1, 1, 2, 2, 3)))]
+        requests = [self._request(f"r{number}") for number in range(self.rng.choice((1, 1, 2, 2, 3)))]
         devices: dict[str, Any] = {"requests": requests}
         counted = any(one.get("exactly", {}).get("count", 1) > 1 or "All" in str(one) for one in requests) or any(
             part.get("count", 1) > 1 for one in requests for part in one.get("firstAvailable", ())
         )
         if self._one_in(3):
-            kind = "matchAttribute" if self.plain and counted else self.dice.choice(("matchAttribute", "distinctAttribute"))
-            constraint = {kind: f"{A}/{self.dice.choice(_ATTRIBUTES)}"}
+            kind = "matchAttribute" if self.plain and counted else self.rng.choice(("matchAttribute", "distinctAttribute"))
+            constraint = {kind: f"{A}/{self.rng.choice(_ATTRIBUTES)}"}
             if self._one_in(2):
-                constraint["requests"] = [self.dice.choice(requests)["name"]]
+                constraint["requests"] = [self.rng.choice(requests)["name"]]
             if not (self.plain and ("All" in str(requests) or self._counters_are_drawn())):
                 devices["constraints"] = [constraint]
         if self._one_in(3):
@@ -242,24 +242,24 @@ class World:
         return {"name": name, "exactly": self._ask(admin=not self.plain)}
 
     def _ask(self, *, admin: bool) -> dict[str, Any]:
-        dice = self.dice
-        ask: dict[str, Any] = {"deviceClassName": dice.choice(("gpu", "any")), "allocationMode": "ExactCount", "count": 1}
+        rng = self.rng
+        ask: dict[str, Any] = {"deviceClassName": rng.choice(("gpu", "any")), "allocationMode": "ExactCount", "count": 1}
         if self._one_in(4):
-            ask["count"] = dice.randint(2, 3)
+            ask["count"] = rng.randint(2, 3)
         shared = any(device.get("allowMultipleAllocations") for one in self.slices for device in one["spec"].get("devices", ()))
         if self._one_in(8) and not (self.plain and (shared or self._counters_are_drawn())):
-            ask = {"deviceClassName": dice.choice(("gpu", "any")), "allocationMode": "All"}
+            ask = {"deviceClassName": rng.choice(("gpu", "any")), "allocationMode": "All"}
         if self._one_in(3):
             risky = self._one_in(5)
-            ask["selectors"] = [{"cel": {"expression": dice.choice(list(SELECTORS) if risky else _SAFE)}}]
+            ask["selectors"] = [{"cel": {"expression": rng.choice(list(SELECTORS) if risky else _SAFE)}}]
         if self._one_in(3):
-            least = 1 if self.plain or dice.random() < 0.9 else 0
-            names = dice.sample(("memory", "cores", f"{A}/memory"), 1 if self._one_in(2) else 2) if least else ["memory"]
+            least = 1 if self.plain or rng.random() < 0.9 else 0
+            names = rng.sample(("memory", "cores", f"{A}/memory"), 1 if self._one_in(2) else 2) if least else ["memory"]
             wanted = [name for name in names if name in ("memory", "cores") or self._one_in(8)]
-            amounts = {name: str(dice.randint(1, 6)) if least else "1500m" for name in wanted}
+            amounts = {name: str(rng.randint(1, 6)) if least else "1500m" for name in wanted}
             ask["capacity"] = {"requests": amounts}
         if self._one_in(5) or (self.plain and self._taints_and_counters()):
-            ask["tolerations"] = [dice.choice((
+            ask["tolerations"] = [rng.choice((
                 {"operator": "Exists"}, {"key": "sick", "operator": "Exists"},
                 {"key": "sick", "operator": "Equal", "value": "yes"},
                 *(() if self.plain else ({"key": "sick", "operator": "Exists", "effect": "NoSchedule"},)),

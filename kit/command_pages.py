@@ -75,7 +75,7 @@ def markdown() -> str:
                 parts.append("\n".join(["| | |", "|---|---|", *lines]) + "\n")
             if command.examples:
                 longest = max(len(line) for line, _ in command.examples)
-                lines = [f"{line:<{longest}}  # {told}" if told else line for line, told in command.examples]
+                lines = [f"{line:<{longest}}  # {reported}" if reported else line for line, reported in command.examples]
                 parts.append("\n".join(["```sh", *lines, "```"]) + "\n")
     return "\n".join(parts)
 
@@ -160,8 +160,8 @@ def _rows(rows: Sequence[Row]) -> Iterator[str]:
 def _examples(level: str, examples: Sequence[Row]) -> Iterator[str]:
     if examples:
         yield from (f"{level} EXAMPLES",)
-        for line, told in examples:
-            yield from (*((".PP", _escaped(told)) if told else ()), ".PP", ".RS 4", ".nf", _escaped(line), ".fi", ".RE")
+        for line, reported in examples:
+            yield from (*((".PP", _escaped(reported)) if reported else ()), ".PP", ".RS 4", ".nf", _escaped(line), ".fi", ".RE")
 
 
 def _bold(text: str) -> str:

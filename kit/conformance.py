@@ -76,8 +76,8 @@ class _Process:
             self.end()
         path = self.folder / "report.json"
         reports = json.loads(path.read_text()) if path.exists() and path.stat().st_size else []
-        told = {_name(spec): spec for suite in reports for spec in suite["SpecReports"] or () if spec["LeafNodeType"] == "It"}
-        return [_outcome(name, told.get(name)) for name in self.specs]
+        reported = {_name(spec): spec for suite in reports for spec in suite["SpecReports"] or () if spec["LeafNodeType"] == "It"}
+        return [_outcome(name, reported.get(name)) for name in self.specs]
 
     def end(self) -> None:
         if self._child.poll() is None:

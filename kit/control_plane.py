@@ -92,8 +92,8 @@ class Api:
         """Events of a watch, as they come; the connection ends with the block."""
         connection = self._connect(timeout=60)
         try:
-            asked = {"watch": "true", **query}
-            response = self._send(connection, "GET", path, None, "application/json", accept, "contract", asked)
+            requested = {"watch": "true", **query}
+            response = self._send(connection, "GET", path, None, "application/json", accept, "contract", requested)
             assert response.status == 200, response.read()
             yield (json.loads(line) for line in iter(response.readline, b""))
         finally:

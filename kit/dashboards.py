@@ -153,8 +153,8 @@ def render(name: str) -> str:
 
 
 def _variable(name: str, query: str) -> dict[str, Any]:
-    asked = {"query": query, "refId": name}
-    return {"name": name, "type": "query", "label": name.capitalize(), "datasource": SOURCE, "query": asked,
+    requested = {"query": query, "refId": name}
+    return {"name": name, "type": "query", "label": name.capitalize(), "datasource": SOURCE, "query": requested,
             "multi": True, "includeAll": True, "allValue": ".*", "refresh": 2, "sort": 1,
             "current": {"text": "All", "value": "$__all"}}  # fmt: skip
 

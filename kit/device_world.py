@@ -71,7 +71,7 @@ class TinyLedger:
 
     device_type: DeviceSharing
     inventories: dict[str, Inventory] = field(default_factory=dict)
-    held: dict[str, tuple[Pod, Allocation]] = field(default_factory=dict)
+    allocated: dict[str, tuple[Pod, Allocation]] = field(default_factory=dict)
     doubts: dict[str, dict[int, str]] = field(default_factory=dict)
 
     def add_node(self, node: Node) -> None:
@@ -81,7 +81,7 @@ class TinyLedger:
 
     def usages(self, node: str) -> list[Usage]:
         usages = [Usage() for _ in self.inventories[node].cards]
-        for uid, (_, allocation) in self.held.items():
+        for uid, (_, allocation) in self.allocated.items():
             if allocation.node != node:
                 continue
             for container_device in allocation.container_devices:
@@ -100,7 +100,7 @@ class TinyLedger:
         return usages
 
     def view(self, node: str) -> NodeCards:
-        marks = {uid: self.device_type.marks(pod) for uid, (pod, allocation) in self.held.items() if allocation.node == node}
+        marks = {uid: self.device_type.marks(pod) for uid, (pod, allocation) in self.allocated.items() if allocation.node == node}
         return NodeCards(node, self.inventories[node], self.usages(node), marks, self.doubts.get(node, {}))
 
     def try_pod(self, pod: Pod, node: str) -> Fit | FitError | Refusal | None:
@@ -115,7 +115,7 @@ class TinyLedger:
         """Try, and book when it fits."""
         outcome = self.try_pod(pod, node)
         if isinstance(outcome, Fit):
-            self.held[pod.metadata.uid] = (pod, outcome.allocation)
+            self.allocated[pod.metadata.uid] = (pod, outcome.allocation)
         return outcome
 
     def replay(self, pod: Pod, node: str) -> Allocation | Refusal | None:
@@ -127,16 +127,16 @@ class TinyLedger:
                 if doubt.field in ("", card.uuid):
                     self.doubts.setdefault(node, {})[card.index] = doubt.text
         if isinstance(outcome, Allocation):
-            self.held[pod.metadata.uid] = (pod, outcome)
+            self.allocated[pod.metadata.uid] = (pod, outcome)
         return outcome
 
     def leave(self, pod: Pod) -> None:
-        self.held.pop(pod.metadata.uid, None)
+        self.allocated.pop(pod.metadata.uid, None)
 
     def used(self, node: str) -> list[tuple[int, int, int]]:
         return [(u.shares, u.memory, u.cores) for u in self.usages(node)]
 
     def ids(self, pod: Pod) -> str:
         """The devices annotation of a placed pod."""
-        annotations = self.device_type.annotations(self.held[pod.metadata.uid][1], 0)
+        annotations = self.device_type.annotations(self.allocated[pod.metadata.uid][1], 0)
         return annotations.get(names.VGPU_IDS, annotations.get(names.GPU_INDEX, ""))

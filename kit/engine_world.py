@@ -99,7 +99,7 @@ class World:
         """Create or replace objects and tell the engine."""
         for obj in objects:
             self.store(obj)
-            self.tell(obj)
+            self.report(obj)
 
     def store(self, obj: Json) -> None:
         """Create or replace an object; the engine does not hear of it."""
@@ -107,7 +107,7 @@ class World:
         obj["metadata"]["resourceVersion"] = str(self.version)
         self._table(obj["kind"])[self._key(obj)] = obj
 
-    def tell(self, obj: Json) -> None:
+    def report(self, obj: Json) -> None:
         """The watch event of an object as it is."""
         state, value = self.engine.state, copy.deepcopy(obj)
         match obj["kind"]:
@@ -245,7 +245,7 @@ class World:
         self.store(obj)
         self.engine.bound(effect.uid)
         if self.deliver:
-            self.tell(obj)
+            self.report(obj)
 
     def _evict(self, effect: Evict) -> None:
         key = f"{effect.namespace}/{effect.name}"
@@ -263,8 +263,8 @@ class World:
 
     def answer(self) -> None:
         """Carry out, or refuse, the evictions that waited for it."""
-        told, self.unanswered = self.unanswered or [], None
-        for effect in told:
+        reported, self.unanswered = self.unanswered or [], None
+        for effect in reported:
             self._evict(effect)
 
     def _nominate(self, effect: Nominate) -> None:
@@ -343,7 +343,7 @@ class World:
             for table in (self.queues, self.quotas, self.hyper_nodes, self.classes, self.groups, self.config_maps, self.nodes,
                           self.pods):
                 for obj in table.values():
-                    self.tell(obj)
+                    self.report(obj)
             return self.engine
         finally:
             self.engine = mine

@@ -100,37 +100,37 @@ def furnish(cluster: LocalCluster, python: Python) -> None:
 
 def in_a_cluster(cluster: LocalCluster, folder: Path) -> Iterator[Call]:
     """Return what is asked of a cluster with the Job of ``furnish``."""
-    asked, pod = f"--kubeconfig {cluster.data.kubeconfig}", "j-default0-0"
-    yield Call(f"vcctl pod list {asked}", pod)
-    yield Call(f"pumice pod list {asked}", pod)
-    yield Call(f"vcctl job list {asked}", "j ")
-    yield Call(f"vjobs {asked}", "j ")
-    yield Call(f"pumice job view -N j {asked}", "Min Available")
-    yield Call(f"vcctl queue list {asked}", "default")
-    yield Call(f"vqueues {asked}", "default")
-    yield Call(f"vcctl queue get -n default {asked}", "default")
-    yield Call(f"vcctl jobflow list {asked}", "No resources found")
-    yield Call(f"vcctl jobtemplate list {asked}", "No resources found")
-    yield Call(f"pumice explain pod {pod} {asked}", pod)
-    yield Call(f"pumice explain job j {asked}", "j")
-    yield Call(f"pumice explain waiting {asked}", "")
-    yield Call(f"pumice explain queue default {asked}", "default")
-    yield Call(f"pumice fits -f {folder / 'pod.yaml'} {asked}", "")
-    yield Call(f"pumice dump -o {folder / 'dump.json'} {asked}", "")
+    requested, pod = f"--kubeconfig {cluster.data.kubeconfig}", "j-default0-0"
+    yield Call(f"vcctl pod list {requested}", pod)
+    yield Call(f"pumice pod list {requested}", pod)
+    yield Call(f"vcctl job list {requested}", "j ")
+    yield Call(f"vjobs {requested}", "j ")
+    yield Call(f"pumice job view -N j {requested}", "Min Available")
+    yield Call(f"vcctl queue list {requested}", "default")
+    yield Call(f"vqueues {requested}", "default")
+    yield Call(f"vcctl queue get -n default {requested}", "default")
+    yield Call(f"vcctl jobflow list {requested}", "No resources found")
+    yield Call(f"vcctl jobtemplate list {requested}", "No resources found")
+    yield Call(f"pumice explain pod {pod} {requested}", pod)
+    yield Call(f"pumice explain job j {requested}", "j")
+    yield Call(f"pumice explain waiting {requested}", "")
+    yield Call(f"pumice explain queue default {requested}", "default")
+    yield Call(f"pumice fits -f {folder / 'pod.yaml'} {requested}", "")
+    yield Call(f"pumice dump -o {folder / 'dump.json'} {requested}", "")
     yield Call(f"pumice replay {folder / 'dump.json'}", "")
-    yield Call(f"pumice inspect gpushare {asked}", "")
-    yield Call(f"pumice doctor cluster -o json {asked}", '"apiVersion"', 1)
+    yield Call(f"pumice inspect gpushare {requested}", "")
+    yield Call(f"pumice doctor cluster -o json {requested}", '"apiVersion"', 1)
     yield Call(f"pumice top --once --data-dir {cluster.data.root}", "pods")
 
 
 def wrong(call: Call, done: CompletedProcess[str]) -> str:
     """Return what is wrong with how it ended; empty: nothing."""
-    told = f"{call.words}: exit code {done.returncode}\n{done.stdout[-500:]}{done.stderr[-1500:]}"
+    reported = f"{call.words}: exit code {done.returncode}\n{done.stdout[-500:]}{done.stderr[-1500:]}"
     if "Traceback" in done.stderr or done.returncode not in (call.code, 0 if call.code == 1 else call.code):
-        return told
+        return reported
     if call.code == 2 and (done.stderr.count("\n"), done.stdout) != (1, ""):
-        return told
-    return "" if re.search(re.escape(call.says), done.stderr if call.code == 2 else done.stdout) else told
+        return reported
+    return "" if re.search(re.escape(call.says), done.stderr if call.code == 2 else done.stdout) else reported
 
 
 PROGRAM = """

@@ -160,10 +160,10 @@ class FakeCluster(Verbs):
         self.patches.append((PLURALS[kind], sub, change))
         if kind in WITH_STATUS:
             change = {part: value for part, value in change.items() if part != ("spec" if sub else "status")}
-        told = change.get("status", {}).get("conditions")
-        if told and "strategic" in content_type:
+        reported = change.get("status", {}).get("conditions")
+        if reported and "strategic" in content_type:
             old = {c["type"]: c for c in found.get("status", {}).get("conditions", ())}
-            changed = {c["type"]: merged(old.get(c["type"]), c) for c in told}
+            changed = {c["type"]: merged(old.get(c["type"]), c) for c in reported}
             change = merged(change, {"status": {"conditions": list({**old, **changed}.values())}})
         return _encode(self.store.patch(kind, key, change))
 
@@ -175,11 +175,11 @@ class FakeCluster(Verbs):
         if pod is None:
             raise ApiError(404, "NotFound", f"{key} not found")
         _check(pod, {"uid": meta.get("uid")})
-        for reason, told in ((pod["spec"].get("nodeName"), "is already assigned to a node"),
+        for reason, reported in ((pod["spec"].get("nodeName"), "is already assigned to a node"),
                              (pod["spec"].get("schedulingGates"), "has scheduling gates"),
                              (pod["metadata"].get("deletionTimestamp"), "is being deleted")):  # fmt: skip
             if reason:
-                raise ApiError(409, "Conflict", f"{key} {told}")
+                raise ApiError(409, "Conflict", f"{key} {reported}")
         self.bound_at[meta["name"]] = self.clock.monotonic()
         notes = meta.get("annotations", {})
         self.store.patch("Pod", key, {"spec": {"nodeName": body["target"]["name"]}, "metadata": {"annotations": notes}})
@@ -251,8 +251,8 @@ def refusing(error: ApiError, times: int, verb: str = "PATCH") -> Gate:
     """A gate that answers the next requests of a verb with this error."""
     left = [times]
 
-    async def gate(asked: str, path: str) -> None:
-        if asked == verb and left[0]:
+    async def gate(requested: str, path: str) -> None:
+        if requested == verb and left[0]:
             left[0] -= 1
             raise error
 

@@ -158,17 +158,17 @@ class JobWorld:
         if found is not None and not found["spec"].get("nodeName"):
             binding = f'{{"metadata":{{"name":"{name}"}},"target":{{"kind":"Node","name":"n1"}}}}'
             await self._mind(self.hands.bind("default", name, binding.encode()))
-        await self.tell(name, "Running", ready=True)
+        await self.report(name, "Running", ready=True)
 
     async def end(self, name: str, code: int = 0) -> None:
-        await self.tell(name, "Failed" if code else "Succeeded", state={"terminated": {"exitCode": code}})
+        await self.report(name, "Failed" if code else "Succeeded", state={"terminated": {"exitCode": code}})
         await self.rest()
 
     async def restart_container(self, name: str, times: int = 1) -> None:
-        await self.tell(name, "Running", ready=True, restartCount=times)
+        await self.report(name, "Running", ready=True, restartCount=times)
         await self.rest()
 
-    async def tell(self, name: str, phase: str, **container: Any) -> None:
+    async def report(self, name: str, phase: str, **container: Any) -> None:
         state = {"name": "c", "image": "busybox", "imageID": "", "ready": False, "restartCount": 0, **container}
         body = {"status": {"phase": phase, "containerStatuses": [state]}}
         await self._mind(self.hands.patch(kinds.PODS, name, body, "default", subresource="status"))

@@ -284,11 +284,11 @@ class Cluster:
                 continue
             claim = self.tables.get("PersistentVolumeClaim", {}).get(f"{pod['metadata']['namespace']}/{name}")
             bound_to = claim["spec"].get("volumeName") if claim is not None else None
-            held = self.tables.get("PersistentVolume", {}).get(bound_to) if bound_to else None
-            if held is None:
+            allocated = self.tables.get("PersistentVolume", {}).get(bound_to) if bound_to else None
+            if allocated is None:
                 found.append(f"claim {name} has no volume")
                 continue
-            required = held["spec"].get("nodeAffinity", {}).get("required")
+            required = allocated["spec"].get("nodeAffinity", {}).get("required")
             if required is not None and not any(_term_selects(term, node) for term in required["nodeSelectorTerms"]):
                 found.append(f"the volume of claim {name} is elsewhere")
         return found

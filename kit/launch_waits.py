@@ -47,13 +47,13 @@ class Paid:
         return numpy.where(number < 0, until, self._before[number] + since)
 
 
-def running_until(asked: Rows, other: Rows, served: Sequence[int]) -> Any:
+def running_until(requested: Rows, other: Rows, served: Sequence[int]) -> Any:
     """When the kernel of another worker that was on the card at each of these moments had ended, looked at each ms."""
     ends = numpy.cumsum(other[:, 2])
     work = numpy.asarray(served, dtype=numpy.uint64)
-    done = work[numpy.minimum(asked // NS_PER_MS, len(work) - 1)]
+    done = work[numpy.minimum(requested // NS_PER_MS, len(work) - 1)]
     kernel = numpy.searchsorted(ends, done, side="right")
-    given = numpy.searchsorted(other[:, 1], asked, side="right")
+    given = numpy.searchsorted(other[:, 1], requested, side="right")
     end = ends[numpy.minimum(kernel, len(ends) - 1)]
     ended = numpy.searchsorted(work, end, side="left").astype(float) - 1
     return numpy.where(kernel < given, ended * NS_PER_MS, 0.0)
@@ -67,12 +67,12 @@ def worst_excess_ms(
     for number, worker in enumerate(workers):
         of_container = [rows for one, rows in zip(workers, launches, strict=True) if one["tenant"] == worker["tenant"]]
         paid, rows = Paid(of_container, limits[number]), launches[number]
-        asked, returned = rows[:, 0], rows[:, 1]
-        due = asked.astype(float)
+        requested, returned = rows[:, 0], rows[:, 1]
+        due = requested.astype(float)
         for other in range(len(workers)):
             if other != number:
-                due = numpy.maximum(due, running_until(asked, launches[other], workers[other]["served"]))
+                due = numpy.maximum(due, running_until(requested, launches[other], workers[other]["served"]))
         due = numpy.minimum(due, returned)
-        excess = (paid.time(returned) - paid.time(due))[asked >= after_ms * NS_PER_MS]
+        excess = (paid.time(returned) - paid.time(due))[requested >= after_ms * NS_PER_MS]
         worst = max(worst, float(excess.max(initial=0.0)))
     return worst / NS_PER_MS

@@ -17,7 +17,7 @@ from kit.scheduler_daemon import CONF, create, daemon
 from kit.virtual_time import run_virtually
 from pumice.apps.service.http import read_process
 from pumice.metrics.monitor import CardView, ContainerView, MonitorView, Trouble, UnaccountedView, monitor_page
-from pumice.metrics.npu import Holder, SliceView, SoftView, npu_families
+from pumice.metrics.npu import SliceOwner, SliceView, SoftView, npu_families
 from pumice.metrics.text import process_families, render
 from pumice.ports.cards import CardReading, InstanceReading
 from pumice.ports.cluster import ApiError, Json
@@ -93,9 +93,9 @@ def _monitor() -> str:
 
 
 def _npus() -> str:
-    chip, holder = CardReading(0, "NPU-1", 1 << 30, 64 << 30, 30, name="910B3"), Holder("default", "p", "c")
-    return render(npu_families([chip], [SliceView(100, chip, "vir05_1c_16g", 5, 16384, 1024, 20, holder)],
-                               [SoftView(holder, chip, 0, 1 << 30, 1 << 20)]))  # fmt: skip
+    chip, pod_owner = CardReading(0, "NPU-1", 1 << 30, 64 << 30, 30, name="910B3"), SliceOwner("default", "p", "c")
+    return render(npu_families([chip], [SliceView(100, chip, "vir05_1c_16g", 5, 16384, 1024, 20, pod_owner)],
+                               [SoftView(pod_owner, chip, 0, 1 << 30, 1 << 20)]))  # fmt: skip
 
 
 @cache

@@ -37,11 +37,11 @@ def compiled(header: Path, include: str, expressions: Iterable[str], folder: Pat
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler")
-    asked = list(expressions)
-    prints = "".join(f'    printf("%llu\\n", (unsigned long long)({one}));\n' for one in asked)
+    requested = list(expressions)
+    prints = "".join(f'    printf("%llu\\n", (unsigned long long)({one}));\n' for one in requested)
     source, program = folder / "ask.c", folder / "ask"
     includes = f'#include <stddef.h>\n#include <stdio.h>\n#include "{include}"\n'
     source.write_text(f"{includes}int main(void)\n{{\n{prints}    return 0;\n}}\n")
     subprocess.run([compiler, "-std=c11", f"-I{header.parents[1]}", str(source), "-o", str(program)], check=True)
     printed = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout
-    return dict(zip(asked, map(int, printed.split()), strict=True))
+    return dict(zip(requested, map(int, printed.split()), strict=True))

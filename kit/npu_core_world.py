@@ -100,11 +100,11 @@ def core_pod(
 
 def slice_made(ledger: TinyLedger, pod: Pod, rng: Random) -> None:
     """The node's plugin has made what the scheduler decided for a placed pod, in some free vGroup, and says so."""
-    placed, allocation = ledger.held[pod.metadata.uid]
+    placed, allocation = ledger.allocated[pod.metadata.uid]
     slot = allocation.container_devices[0].slot
     notes = ledger.device_type.annotations(allocation, 0)
     if slot is not None:
-        held = [
+        allocated = [
             container_device
             for usage in ledger.usages(allocation.node)
             for container_devices in usage.holders.values()
@@ -112,7 +112,7 @@ def slice_made(ledger: TinyLedger, pod: Pod, rng: Random) -> None:
         ]
         beside = {
             container_device.slot.number
-            for container_device in held
+            for container_device in allocated
             if container_device.card == allocation.container_devices[0].card and container_device.slot is not None
         }
         group = rng.choice([number for number in range(4) if number not in beside] or [rng.randrange(4)])
@@ -126,10 +126,10 @@ def slice_made(ledger: TinyLedger, pod: Pod, rng: Random) -> None:
 def cut_world(conf: str, *nodes: Sequence[Sequence[str]]) -> World:
     """Nodes n0, n1, … under a scheduler, with chips on which slices of these templates are."""
     world, templates = World(conf), slice_kinds()["Ascend310P"].templates
-    world.add(*(core_node_object(f"n{at}", len(held)) for at, held in enumerate(nodes)))
-    world.add(gathered({f"n{at}": len(held) for at, held in enumerate(nodes)}))
-    for at, held in enumerate(nodes):
-        for chip, names in enumerate(held):
+    world.add(*(core_node_object(f"n{at}", len(allocated)) for at, allocated in enumerate(nodes)))
+    world.add(gathered({f"n{at}": len(allocated) for at, allocated in enumerate(nodes)}))
+    for at, allocated in enumerate(nodes):
+        for chip, names in enumerate(allocated):
             for number, name in enumerate(names):
                 template = templates[name]
                 real = render_real_slice(RealSlice("Ascend310P", template.word, 100 + 16 * chip + number, chip, number))

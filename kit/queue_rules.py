@@ -47,7 +47,7 @@ class Queues:
         self.queues, self.groups, self.members = tables.get("Queue", {}), tables.get("PodGroup", {}), members(tables)
         self.allocated: dict[str, Amounts] = defaultdict(Counter)
         """The placed and pending pods, by the queue of their job."""
-        self.asked: Amounts = Counter()
+        self.requested: Amounts = Counter()
         """The placed and pending pods of all queues."""
         self.busy: set[str] = set()
         for pod in pods:
@@ -55,7 +55,7 @@ class Queues:
                 continue
             name, amounts = self.of(pod), charged(pod)
             self.busy.add(name)
-            self.asked.update(amounts)
+            self.requested.update(amounts)
             if (pod["spec"].get("nodeName") or hoping) and not leaving(pod):
                 self.allocated[name].update(amounts)
 

@@ -156,7 +156,11 @@ class Everything:
         """Return the cost of every set of victims that makes room and that the plugins agree to."""
         state = self.cycle.state
         for name in state.ledger.table.row_of:
-            tasks = [task for uid in state.ledger.by_node.get(name, {}) if (task := state.tasks.get(uid)) and self._asked(task)]
+            tasks = [
+                task
+                for uid in state.ledger.by_node.get(name, {})
+                if (task := state.tasks.get(uid)) and self._requested(task)
+            ]
             for size in range(1, len(tasks) + 1):
                 for some in combinations(tasks, size):
                     found = self._answer(name, some)
@@ -170,7 +174,7 @@ class Everything:
         statement.rollback()
         return fits
 
-    def _asked(self, task: Task) -> bool:
+    def _requested(self, task: Task) -> bool:
         assert self.claimant.job is not None
         assert task.job is not None
         other = task.job is not self.claimant.job and task.job.queue is self.claimant.job.queue
@@ -182,7 +186,7 @@ class Everything:
             assert job is not None
             own, placed = [task for task in some if task.job is job], self._placed(job)
             if job.min_available > 1 and len(own) > job.ready_count - job.min_available:
-                if not all(self._asked(task) for task in placed):
+                if not all(self._requested(task) for task in placed):
                     return None
                 pods += [task for task in placed if task not in own]
                 fallen += len(placed)

@@ -12,7 +12,7 @@ from typing import Any
 from kit.vgpu_kit import Container, python
 
 
-class Holder:
+class Tenant:
     """One process of a container; ``ask`` sends a command and returns its answer."""
 
     def __init__(self, container: Container, device: int = 0, *, script: str = "holder.py", **more: str) -> None:
@@ -27,7 +27,7 @@ class Holder:
         self._say(command)
         return self._hear()
 
-    def tell(self, command: str) -> None:
+    def report(self, command: str) -> None:
         """Its answer is to be heard later."""
         self._say(command)
 
@@ -62,7 +62,7 @@ class Holder:
             raise AssertionError(f"the child ended: {err}")
         return json.loads(line)
 
-    def __enter__(self) -> Holder:
+    def __enter__(self) -> Tenant:
         return self
 
     def __exit__(

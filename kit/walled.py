@@ -84,5 +84,5 @@ else:
 
     @cache
     def may_mount() -> bool:
-        asked = subprocess.run([sys.executable, "-I", "-S", __file__, "[]", "true"], capture_output=True, check=False)
-        return asked.returncode == 0
+        requested = subprocess.run([sys.executable, "-I", "-S", __file__, "[]", "true"], capture_output=True, check=False)
+        return requested.returncode == 0

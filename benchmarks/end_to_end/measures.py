@@ -57,7 +57,7 @@ async def one_burst(server: Server, contender: Contender, name: str, count: int,
 def rates(server: Server, names: set[str]) -> Figures:
     """From the first create received to the last Binding answered."""
     log = server.log
-    first, last = min(log.asked[name] for name in names), max(log.bound[name] for name in names)
+    first, last = min(log.requested[name] for name in names), max(log.bound[name] for name in names)
     created = max(log.created[name] for name in names)
     return {"pods_per_s": len(names) / (last - first), "created_per_s": len(names) / (created - first),
             "behind_creation_s": max(0.0, last - created)}  # fmt: skip

@@ -35,7 +35,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 class RequestLog:
     """The requests since the last ``mark``. All moments are the server's, in seconds.
 
-    ``asked`` and ``created``: when the create of a pod was received and answered. ``bound``: when its Binding was answered.
+    ``requested`` and ``created``: when the create of a pod was received and answered. ``bound``: when its Binding was answered.
     ``writes``: successful writes by the first word of the user agent; ``kinds``: the same by agent, verb and resource;
     ``refused``: others by agent and code.
     """
@@ -46,7 +46,7 @@ class RequestLog:
 
     def mark(self) -> None:
         """Forget what was read so far."""
-        self.asked: dict[str, float] = {}
+        self.requested: dict[str, float] = {}
         self.created: dict[str, float] = {}
         self.bound: dict[str, float] = {}
         self.bindings: Counter[str] = Counter()
@@ -96,5 +96,5 @@ class RequestLog:
             self.bindings[ref.name] += 1
             self.bound.setdefault(ref.name, event.stageTimestamp.timestamp())
         elif not ref.subresource:
-            self.asked[ref.name] = event.requestReceivedTimestamp.timestamp()
+            self.requested[ref.name] = event.requestReceivedTimestamp.timestamp()
             self.created[ref.name] = event.stageTimestamp.timestamp()

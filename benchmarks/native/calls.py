@@ -7,7 +7,7 @@ import statistics
 import time
 from pathlib import Path
 
-from kit.vgpu_talk import Holder
+from kit.vgpu_talk import Tenant
 from kit.walled import Walled, may_mount, page_of
 
 from benchmarks.native.harness import CARD, LIBRARY, PROGRAMS, Figures, cost
@@ -24,7 +24,7 @@ def launches(figures: Figures, folder: Path, rounds: int) -> None:
         native, ours = cost(virtual, folder, "median", rounds, limits)
         figures.goal(f"added to a launch, {name}, median", ours - native)
         native, ours = cost(virtual, folder, "launch", rounds, limits)
-        figures.tell(f"added to a launch, {name}, mean with samples, ns", round(ours - native, 1))
+        figures.report(f"added to a launch, {name}, mean with samples, ns", round(ours - native, 1))
 
 
 def allocations(figures: Figures, folder: Path, rounds: int) -> None:
@@ -41,7 +41,7 @@ def allocations(figures: Figures, folder: Path, rounds: int) -> None:
 def _under_a_page(figures: Figures, folder: Path, rounds: int) -> None:
     """As in a pod: what is held is locked by the kernel, which is asked for each other process that holds memory (ADR 119)."""
     if not may_mount():
-        figures.tell("under a limits page", "not run: no mount namespace to be had here")
+        figures.report("under a limits page", "not run: no mount namespace to be had here")
         return
     native, _ = cost(folder / "real", folder, "alloc", rounds, {})
     uuid = machine.machine_of(CARD).cards[0].uuid
@@ -49,21 +49,21 @@ def _under_a_page(figures: Figures, folder: Path, rounds: int) -> None:
         directory = folder / f"page{others}"
         directory.mkdir()
         pod = Walled(folder / "real", directory, {"LIBCUDA_LOG_LEVEL": "0"}, page=page_of(GrantedCard(uuid, 30 << 30)))
-        beside = [Holder(pod) for _ in range(others)]
-        for holder in beside:
-            holder.ask(f"alloc {100 << 20}")
+        beside = [Tenant(pod) for _ in range(others)]
+        for tenant in beside:
+            tenant.ask(f"alloc {100 << 20}")
         ours = statistics.median(pod.run(PROGRAMS / "cost", "alloc", str(rounds + 1)).json()[1:])
         what = f"added to a pair of alloc and free under a limits page, beside {others} processes, ns"
-        figures.tell(what, round(ours - native))
-        for holder in beside:
-            holder.end()
+        figures.report(what, round(ours - native))
+        for tenant in beside:
+            tenant.end()
 
 
 def modules(figures: Figures, folder: Path, rounds: int) -> None:
     """Loading a module, finding its kernel and unloading it: what it takes is reserved from its image and measured afterwards."""
     native, ours = cost(folder / "real", folder, "module", rounds, {**ARMED, "CUDA_DEVICE_MEMORY_LIMIT": "30g"})
-    figures.tell("load, look up and unload a module, native, ns", round(native, 1))
-    figures.tell("added to load, look up and unload a module, ns", round(ours - native, 1))
+    figures.report("load, look up and unload a module, native, ns", round(native, 1))
+    figures.report("added to load, look up and unload a module, ns", round(ours - native, 1))
 
 
 def start_up(figures: Figures, processes: int) -> None:

@@ -32,7 +32,7 @@ class Figures:
 
     def __init__(self) -> None:
         self.goals: list[Goal] = []
-        self.told: dict[str, Any] = {}
+        self.reported: dict[str, Any] = {}
 
     def goal(self, what: str, value: float) -> None:
         """Held to its row in goals.toml."""
@@ -42,9 +42,9 @@ class Figures:
         """Held to what this run was asked for."""
         self._add(Goal(what, value, limit, least=True))
 
-    def tell(self, what: str, value: Any) -> None:
+    def report(self, what: str, value: Any) -> None:
         """Reported, not held to anything."""
-        self.told[what] = value
+        self.reported[what] = value
         print(f"     {what}: {value}", file=sys.stderr, flush=True)
 
     def _add(self, goal: Goal) -> None:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from kit.vgpu_kit import MIB, MIXES, Container, on_a_switch
-from kit.vgpu_talk import Holder
+from kit.vgpu_talk import Tenant
 
 from benchmarks.native.harness import MS, PROGRAMS, TESTS, Figures, on, run, under
 from pumice_lab import machine
@@ -23,7 +23,7 @@ def allocations(figures: Figures, count: int) -> None:
     out = subprocess.run([TESTS / "test_memory"], env={**os.environ, **knobs}, capture_output=True, text=True)
     words = out.stdout.split()
     figures.least("grants from 6 processes x 4 threads", int(words[0]), count)
-    figures.tell("refusals among them", int(words[2]))
+    figures.report("refusals among them", int(words[2]))
     over = max(0, int(words[6]) - int(words[8]))
     figures.goal("bytes over the limit", over)
     figures.goal("other failures of the run", out.returncode)
@@ -41,8 +41,8 @@ def witness(figures: Figures, folder: Path, count: int) -> None:
         done += sum(2 * granted + no for granted, no in counts.values())  # what was had was given back
         refused += sum(no for _, no in counts.values())
         above = max(above, machine.open_machine(card).peak(0) - mix.limit)
-    figures.tell("operations of 12 processes by every path", done)
-    figures.tell("refused among them", refused)
+    figures.report("operations of 12 processes by every path", done)
+    figures.report("refused among them", refused)
     figures.goal("every path at once, by the card's own count: bytes above the limit", above)
 
 
@@ -53,7 +53,7 @@ def deaths(figures: Figures, folder: Path, rounds: int) -> None:
     container = Container(card, folder, {"CUDA_DEVICE_MEMORY_LIMIT": str(limit), "LIBCUDA_LOG_LEVEL": "0"})
     every = " ".join({path for mix in MIXES for path in mix.paths.split()})
     amid, longest, chance = [*every.split(), every], 0.0, random.Random(7)
-    with Holder(container) as survivor:
+    with Tenant(container) as survivor:
         free = survivor.ask("info")[0]
         for number in range(rounds):
             words = [PROGRAMS / "mill", "2", "1000000000", str(100 * MIB), *amid[number % len(amid)].split()]
@@ -65,7 +65,7 @@ def deaths(figures: Figures, folder: Path, rounds: int) -> None:
                 time.sleep(0.001)
             longest = max(longest, time.monotonic() - killed)
             dying.communicate()
-    figures.tell("pairs of processes killed, amid every path", rounds)
+    figures.report("pairs of processes killed, amid every path", rounds)
     figures.goal("free memory after a sibling's death: longest until it is right", longest * 1000)
 
 
@@ -85,7 +85,7 @@ def chaos(figures: Figures, folder: Path, rounds: int) -> None:
     figures.goal("lost bytes, locks or slots left by kills", out.returncode)  # it looks for all three itself
     done, longest, waits, late = json.loads(out.stdout or "[0, 0, 0, 0]")
     figures.least("kills at random moments", done, rounds)
-    figures.tell("waits for a lock", waits)
+    figures.report("waits for a lock", waits)
     figures.goal("of them given up", late)
     figures.goal("longest wait for a lock, by the library's counter", longest / MS)
 
@@ -93,5 +93,5 @@ def chaos(figures: Figures, folder: Path, rounds: int) -> None:
 def fuzz(figures: Figures, count: int) -> None:
     env = {**os.environ, "VGPU_FUZZ": str(count)}
     done = subprocess.run([TESTS / "test_fuzz"], env=env, capture_output=True, check=False)
-    figures.tell("made-up heads of regions and limit texts", count)
+    figures.report("made-up heads of regions and limit texts", count)
     figures.goal("failures of the fuzzer", done.returncode)

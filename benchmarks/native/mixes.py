@@ -84,7 +84,7 @@ def _tenants(players: Sequence[str], limits: Sequence[int]) -> Run:
 def mixes(figures: Figures, folder: Path) -> None:
     processes = [_processes(players, limit) for players in PROCESSES for limit in (30, 80)]
     tenants = [_tenants(players, limits) for players in TENANTS for limits in ((30, 50), (20, 70))]
-    for arbiter, told in ((1, "with"), (0, "without")):
+    for arbiter, reported in ((1, "with"), (0, "without")):
         for name, part, runs in (
             ("processes of a container", "fair part", processes),
             ("tenants", "limit", tenants),
@@ -94,13 +94,13 @@ def mixes(figures: Figures, folder: Path) -> None:
                 for players, limits, parts in runs
             ]
             distance, wait, first = (max(column) for column in zip(*found, strict=True))
-            of = f"unlike {name}, {told} the arbiter"
-            add = figures.goal if arbiter else figures.tell
+            of = f"unlike {name}, {reported} the arbiter"
+            add = figures.goal if arbiter else figures.report
             add(f"{of}: distance from the {part}, worst", round(distance, 3))
             add(f"{of}: a launch waits too long by, worst", round(wait, 1))
-            figures.tell(f"{of}: the same while lengths are unknown, ms", round(first, 1))
+            figures.report(f"{of}: the same while lengths are unknown, ms", round(first, 1))
     name = "two processes at 30 %, one copies for 50 us before each kernel on a card that does nothing else meanwhile"
-    figures.tell(f"{name}: percent in kernels", _beside_copies(folder))
+    figures.report(f"{name}: percent in kernels", _beside_copies(folder))
 
 
 def _beside_copies(folder: Path) -> list[float]:

@@ -61,7 +61,7 @@ def main() -> int:
             parser.error(f"no part {unknown[0]!r}; there are {', '.join(everything)}")
         for name in chosen:
             everything[name]()
-    about = {"machine": f"emulated {CARD}; not a GPU", **figures.told}
+    about = {"machine": f"emulated {CARD}; not a GPU", **figures.reported}
     return conclude("native_vgpu", about, figures.goals, keep=given.save, quick=given.quick)
 
 

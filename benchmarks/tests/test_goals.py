@@ -26,10 +26,10 @@ def test_a_limit_names_the_runs_that_it_was_set_by_and_they_kept_to_it(benchmark
 @pytest.mark.parametrize("benchmark", [name for name in GOALS if "runs" in GOALS[name]])
 def test_the_goals_of_kept_runs_are_those_that_stand_there(benchmark):
     kept = json.loads((RESULTS / f"{GOALS[benchmark]['runs']}.json").read_text("utf-8")).get("goals", [])
-    told = {row["what"]: (row["goal"], row["unit"]) for row in kept if isinstance(row, dict)}
+    reported = {row["what"]: (row["goal"], row["unit"]) for row in kept if isinstance(row, dict)}
     now = {goal.what: goal.plain() for goal in goals_of(benchmark, dict.fromkeys(GOALS[benchmark]["goals"], 0.0))}
-    assert {what: (now[what]["goal"], now[what]["unit"]) for what in told.keys() & now.keys()} == {
-        what: told[what] for what in told.keys() & now.keys()
+    assert {what: (now[what]["goal"], now[what]["unit"]) for what in reported.keys() & now.keys()} == {
+        what: reported[what] for what in reported.keys() & now.keys()
     }
 
 

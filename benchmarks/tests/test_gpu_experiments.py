@@ -124,12 +124,12 @@ def test_a_worker_answers_what_it_is_asked(emulated: rig.Rig, role: str) -> None
 @pytest.mark.parametrize("way", roles_memory.WAYS)
 def test_a_container_is_filled_to_its_limit_and_no_further(emulated: rig.Rig, way: str) -> None:
     container = emulated.container(CUDA_DEVICE_MEMORY_LIMIT="2g")
-    told = emulated.run("fill", container, way=way, block=256 << 20)
+    reported = emulated.run("fill", container, way=way, block=256 << 20)
     slack = (
-        told["granule"] - 1 if "pool" not in way and "stream" not in way else 32 << 20
+        reported["granule"] - 1 if "pool" not in way and "stream" not in way else 32 << 20
     )  # a pool grows by such pieces
-    assert 0 <= told["free"] - told["granted"] <= slack
-    assert told["code"] == told["wanted_code"]
+    assert 0 <= reported["free"] - reported["granted"] <= slack
+    assert reported["code"] == reported["wanted_code"]
 
 
 @pytest.mark.parametrize("shape", ["async", "sync", "graph", "cooperative", "lognormal"])

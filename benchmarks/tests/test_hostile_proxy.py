@@ -31,9 +31,9 @@ def test_refused_writes_are_answered_409_and_429_by_turns_and_never_carried_out(
             await create_pods(kube, [make_pod("calm", 0)])
             await weather.set(refuse=1.0)
             kube.clock = Impatient()
-            with pytest.raises(ApiError) as told:
+            with pytest.raises(ApiError) as reported:
                 await create_pods(kube, [make_pod("refused", 0)])
-            assert told.value.code == 409, "429 is sent again by the client"
+            assert reported.value.code == 409, "429 is sent again by the client"
             assert (await weather.counts())["refused"] == 2
             await weather.set()
             assert [p["metadata"]["name"] for p in (await server.kube.list(kinds.PODS))["items"]] == ["calm"]

@@ -36,7 +36,7 @@ def test_a_delay_goes_from_the_create_answered_to_the_binding_answered(path: Pat
     log = RequestLog(path)
     log.read()
     assert log.delays_ms({"a"}) == [2000.0]
-    assert log.bound["a"] - log.asked["a"] == 2.5
+    assert log.bound["a"] - log.requested["a"] == 2.5
     assert log.writes == {"load": 1, "kube-scheduler": 1}
 
 

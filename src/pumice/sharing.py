@@ -127,8 +127,8 @@ def cards(*, emulated: bool | str = False) -> list[Card]:
             facts = found.facts()
     finally:
         _become(before)
-    held = [device for booking in living(place.directory) for device in booking.devices]
-    return [_card(card, held) for card in facts]
+    allocated = [device for booking in living(place.directory) for device in booking.devices]
+    return [_card(card, allocated) for card in facts]
 
 
 def _text(given: int | str | None) -> str | None:
@@ -148,15 +148,15 @@ def _become(environment: Mapping[str, str]) -> None:
 
 
 def _public(found: _Share, environment: Mapping[str, str] | None = None) -> Share:
-    held = tuple(
+    allocated = tuple(
         CardShare(card.card.index, card.device.uuid, card.card.model, card.device.memory, card.device.cores,
                   None if found.note else card.memory)
         for card in found.cards
     )  # fmt: skip
-    return Share(found.booking.id, found.pids, tuple(found.booking.command), held, environment or {})
+    return Share(found.booking.id, found.pids, tuple(found.booking.command), allocated, environment or {})
 
 
-def _card(facts: CardFacts, held: Sequence[PodDevice]) -> Card:
-    on_it = [device for device in held if device.uuid == facts.uuid]
+def _card(facts: CardFacts, allocated: Sequence[PodDevice]) -> Card:
+    on_it = [device for device in allocated if device.uuid == facts.uuid]
     return Card(facts.index, facts.uuid, facts.name, facts.memory // MIB, sum(device.memory for device in on_it),
                 sum(device.cores for device in on_it), len(on_it))  # fmt: skip

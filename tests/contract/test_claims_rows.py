@@ -37,8 +37,8 @@ def c_02() -> Case:
 
 
 def c_03() -> Case:
-    sick = {"taints": [{"key": "sick", "value": "xid", "effect": "NoSchedule"}]}
-    return Cluster(*with_counters(device("p0", "60Gi", **sick), device("p1", "60Gi"))), claim(asks())
+    unhealthy = {"taints": [{"key": "sick", "value": "xid", "effect": "NoSchedule"}]}
+    return Cluster(*with_counters(device("p0", "60Gi", **unhealthy), device("p1", "60Gi"))), claim(asks())
 
 
 def c_04() -> Case:
@@ -109,10 +109,10 @@ def c_13() -> Case:
     (c_12, "error currently being updated", "g d"), (c_13, "none", "g b0"),
 ])  # fmt: skip
 def test_row(row: Callable[[], Case], kubernetes_says: str, we_give: str, allocator: Kubernetes) -> None:
-    cluster, asked = row()
-    kind, said = allocator(cluster.question(asked))
+    cluster, requested = row()
+    kind, said = allocator(cluster.question(requested))
     results = [one["device"] for allocation in said for one in allocation["devices"]["results"]] if kind == "ok" else []
     text = " ".join([kind, *results]) if kind == "ok" else f"{kind} {said}"
     assert (text == kubernetes_says) if kind == "ok" else all(word in text for word in kubernetes_says.split(" ", 1)), text
-    given = cluster.gives(asked)
+    given = cluster.gives(requested)
     assert " ".join(given) == we_give if we_give else "cannot be allocated" in given[0]

@@ -114,9 +114,9 @@ WIDER = ['["a", OWN.model].exists(one, one == "H100")', "math.greatest(1, 2) == 
 def _answers(expression: str, allocator: Kubernetes) -> tuple[str, str, str]:
     """Ours, Kubernetes', and what was said."""
     written = expression.replace("OWN", OWN).replace("CAPACITY", CAPACITY)
-    cluster, asked = Cluster(published(DEVICE)), claim(asks(expression=written))
-    there, said = allocator(cluster.question(asked))
-    lines = cluster.gives(asked)
+    cluster, requested = Cluster(published(DEVICE)), claim(asks(expression=written))
+    there, said = allocator(cluster.question(requested))
+    lines = cluster.gives(requested)
     here = "ok" if lines == ["g d0"] else "none" if "cannot be allocated" in lines[0] else "error"
     return here, there, f"{lines} here, {said} there"
 

@@ -23,5 +23,5 @@ def test_who_may_get_the_pod_may_ask_about_it_and_nobody_else(api: Api, namespac
             denied = await Reviewed(kube).may_get_pod(f"Bearer {token}", where, "some-pod")
             return denied.status if denied else 200
 
-    asked = [(friend.token, namespace), (friend.token, "kube-system"), ("no.such.token", namespace)]
-    assert [asyncio.run(ask(token, where)) for token, where in asked] == [200, 403, 401]
+    requested = [(friend.token, namespace), (friend.token, "kube-system"), ("no.such.token", namespace)]
+    assert [asyncio.run(ask(token, where)) for token, where in requested] == [200, 403, 401]

@@ -43,9 +43,9 @@ def binding(pod: Json, node: str, **annotations: str) -> bytes:
 
 
 async def refused(work: Awaitable[Any]) -> tuple[int, str]:
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as reported:
         await work
-    return told.value.code, told.value.reason
+    return reported.value.code, reported.value.reason
 
 
 @promise
@@ -111,8 +111,8 @@ async def a_status_goes_through_its_own_door_and_takes_annotations_along(cluster
 @promise
 async def conditions_are_merged_by_their_type(cluster: Cluster, space: str) -> None:
     await cluster.create(PODS, a_pod("a", schedulingGates=[{"name": "example.com/wait"}]), space)
-    for told in ({"type": "Other", "status": "True"}, READY, {"type": "Ready", "status": "True"}):
-        await cluster.patch(PODS, "a", {"status": {"conditions": [told]}}, space, subresource="status", kind="strategic")
+    for reported in ({"type": "Other", "status": "True"}, READY, {"type": "Ready", "status": "True"}):
+        await cluster.patch(PODS, "a", {"status": {"conditions": [reported]}}, space, subresource="status", kind="strategic")
     found = {c["type"]: c for c in (await cluster.get(PODS, "a", space))["status"]["conditions"]}
     assert found["Other"]["status"] == "True"
     assert (found["Ready"]["status"], found["Ready"]["reason"]) == ("True", "Early")
@@ -183,9 +183,9 @@ async def a_selective_watch_hears_of_whoever_comes_to_be_selected(cluster: Clust
         await cluster.patch(PODS, "b", {"metadata": {"labels": {"a": "b"}}}, space)
         assert [await heard.next(), await heard.next()] == [("ADDED", "b"), ("MODIFIED", "b")]
         await cluster.delete(PODS, "b", space, grace=0)
-        while (told := await heard.next()) == ("MODIFIED", "b"):
+        while (reported := await heard.next()) == ("MODIFIED", "b"):
             """A pod of a node may be marked first."""
-        assert told == ("DELETED", "b")
+        assert reported == ("DELETED", "b")
 
 
 @pytest.mark.parametrize("kept", PROMISES, ids=lambda act: act.__name__)

@@ -80,8 +80,8 @@ def scene(alert: str, series: dict[str, str], *, stands: bool) -> dict[str, Any]
     """Counted, for what an alert says of itself is its own affair."""
     samples = [{"value": 1, "labels": "{}"}] if stands else []
     given = [{"series": name, "values": values} for name, values in series.items()]
-    asked = {"eval_time": "40m", "expr": f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})', "exp_samples": samples}
-    return {"interval": "1m", "name": alert, "input_series": given, "promql_expr_test": [asked]}
+    requested = {"eval_time": "40m", "expr": f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})', "exp_samples": samples}
+    return {"interval": "1m", "name": alert, "input_series": given, "promql_expr_test": [requested]}
 
 
 @pytest.fixture(scope="module")
@@ -143,15 +143,15 @@ def answer(where: str, query: str) -> list[Any]:
     try:
         words = urllib.parse.urlencode({"query": query})
         with urllib.request.urlopen(f"http://{where}/api/v1/query?{words}", timeout=10) as found:
-            told = json.load(found)
+            reported = json.load(found)
     except urllib.error.HTTPError as error:
         if error.code == 503:  # it listens, and has not read its rules yet
             return []
         raise AssertionError(f"{query}: {error.read().decode()}") from error
     except OSError:
         return []
-    assert told["status"] == "success"
-    return list(told["data"]["result"])
+    assert reported["status"] == "success"
+    return list(reported["data"]["result"])
 
 
 QUERIES = {f"{name}: {panel.title}: {legend}": query for name, board in DASHBOARDS.items() for panel in board.panels

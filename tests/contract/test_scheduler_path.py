@@ -191,9 +191,9 @@ def test_a_gang_lands_whole_or_not_at_all(api: Api, namespace: str) -> None:
             group = await here.kube.get(POD_GROUPS, "too-many", namespace)
             return (group.get("status") or {}).get("conditions")
 
-        (told,) = await here.until(condition)
-        assert (told["type"], told["status"]) == ("Unschedulable", "True")
-        assert abs(seconds(told["lastTransitionTime"]) - time.time()) < 60
+        (reported,) = await here.until(condition)
+        assert (reported["type"], reported["status"]) == ("Unschedulable", "True")
+        assert abs(seconds(reported["lastTransitionTime"]) - time.time()) < 60
         assert not any([(await here.pod(f"too-many-{i}"))["spec"].get("nodeName") for i in range(3)])
 
     play(api, namespace, act)

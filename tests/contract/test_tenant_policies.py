@@ -72,11 +72,11 @@ def test_the_policies_decide_every_case_as_the_rules_do(api: Api, namespace: str
     wrong = []
     for case in CASES:
         answer = put(api, namespace, case.spec)
-        told = str(answer.json.get("message", ""))
-        if any(words in told for words in ITS_OWN):
+        reported = str(answer.json.get("message", ""))
+        if any(words in reported for words in ITS_OWN):
             continue
-        if (answer.code == 201) != (not case.refused) or case.refused not in told:
-            wrong.append((case.title, answer.code, told))
+        if (answer.code == 201) != (not case.refused) or case.refused not in reported:
+            wrong.append((case.title, answer.code, reported))
     assert wrong == []
 
 
@@ -180,9 +180,9 @@ def test_containers_that_are_given_no_card_are_made_to_see_none(api: Api, namesp
             spec = {"containers": [{"name": "app", "image": "x", "env": [VOID]}], section: [{"name": "c", **named}]}
             stored = put(api, namespace, spec)
             assert stored.code == 201, (case.title, stored.body)
-            told = stored.json["spec"][section][0].get("env", [])
+            reported = stored.json["spec"][section][0].get("env", [])
             own = case.container.get("env", [])
-            assert sorted(told, key=str) == sorted([*own, VOID] if case.void else own, key=str), (case.title, section)
+            assert sorted(reported, key=str) == sorted([*own, VOID] if case.void else own, key=str), (case.title, section)
 
 
 def test_a_container_for_looking_into_a_pod_is_made_to_see_no_card(api: Api, namespace: str, void: None) -> None:

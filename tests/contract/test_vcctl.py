@@ -76,10 +76,10 @@ def test_a_job_is_run_listed_viewed_and_deleted(api: Api, ctl: Vcctl, namespace:
     (container,) = made["spec"]["tasks"][0]["template"]["spec"]["containers"]
     assert container["image"] == "busybox"
     assert container["resources"]["limits"] == {"cpu": "1000m", "memory": "100Mi"}
-    told = ctl("job", "view", "-N", "train", "-n", namespace)
-    assert told.startswith("Name:       \ttrain\n")
-    assert "  Min Available:\t2\n" in told
-    assert "Events:     \t<none>" in told
+    reported = ctl("job", "view", "-N", "train", "-n", namespace)
+    assert reported.startswith("Name:       \ttrain\n")
+    assert "  Min Available:\t2\n" in reported
+    assert "Events:     \t<none>" in reported
     assert json.loads(ctl("job", "list", "-n", namespace, "-o", "json"))["items"][0]["metadata"]["name"] == "train"
     assert ctl("job", "list", "-n", namespace, "-q", "other") == "No resources found\n"
     assert ctl("-N", namespace, "-S", "other", called="vjobs") == "No resources found\n"
@@ -179,7 +179,7 @@ def test_flows_and_their_templates_are_created_from_a_file_shown_and_deleted(ctl
     assert ctl("jobtemplate", "list", "-n", namespace) == "No resources found\n"
 
 
-@pytest.mark.parametrize(("words", "told"), [
+@pytest.mark.parametrize(("words", "reported"), [
     (("job", "run"), "job name cannot be left blank: write --name NAME"), (("job", "view"), VIEW_WHICH),
     (("job", "suspend"), "job name is mandatory to suspend a particular job: write --name NAME"),
     (("job", "delete"), "job name is mandatory to delete a particular job: write --name NAME"),
@@ -193,8 +193,8 @@ def test_flows_and_their_templates_are_created_from_a_file_shown_and_deleted(ctl
     (("jobflow", "get"), "name is mandatory to get the particular jobflow details: write --name NAME"),
     (("job", "view", "-N", "nobody"), 'jobs.batch.volcano.sh "nobody" not found'),
 ])  # fmt: skip
-def test_a_mistake_is_one_line_and_an_exit_code(ctl: Vcctl, words: tuple[str, ...], told: str) -> None:
-    assert ctl(*words, code=2) == f"vcctl: {told}\n"
+def test_a_mistake_is_one_line_and_an_exit_code(ctl: Vcctl, words: tuple[str, ...], reported: str) -> None:
+    assert ctl(*words, code=2) == f"vcctl: {reported}\n"
 
 
 def test_a_short_form_says_its_own_name(ctl: Vcctl) -> None:
@@ -217,5 +217,5 @@ def test_pods_are_listed_by_job_and_queue(api: Api, ctl: Vcctl, namespace: str) 
     assert names() == ["mine"], "those of Jobs"
     assert names("-q", "team") == ["bare", "mine"]
     assert names("-q", "team", "-j", "train") == ["mine"]
-    told = ctl("pod", "list", "-n", namespace, "-q", "else", "-j", "train", code=2)
-    assert told == "vcctl: the input vcjob train does not match the queue else\n"
+    reported = ctl("pod", "list", "-n", namespace, "-q", "else", "-j", "train", code=2)
+    assert reported == "vcctl: the input vcjob train does not match the queue else\n"

@@ -181,8 +181,8 @@ def test_what_is_no_review_is_an_error_of_whoever_sent_it(api: Api, body: bytes)
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         async with aiohttp.ClientSession() as anybody:
-            asked = await anybody.post(f"https://127.0.0.1:{port}/pods/validate", data=body, ssl=tls)
-            assert asked.status == 400
+            requested = await anybody.post(f"https://127.0.0.1:{port}/pods/validate", data=body, ssl=tls)
+            assert requested.status == 400
 
     port = free_port()
     play(api, story, port)

@@ -130,7 +130,7 @@ class Burst:
                 found.append(f"{name}/{container} saw {seen} and the page {granted}, due {due}")
         return found
 
-    def told(self, name: str) -> set[str]:
+    def reported(self, name: str) -> set[str]:
         """The containers that have started and said all."""
         folder = self.node.root / "pod-logs" / f"default_{name}_{self.pods[name]['metadata']['uid']}"
         return {log.parent.name for log in folder.glob("*/*.log") if "END" in log.read_text(errors="replace")}

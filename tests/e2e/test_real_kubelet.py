@@ -185,11 +185,11 @@ def test_two_pods_share_one_card_and_a_third_that_cannot_fit_says_why(world: Wor
         cards.add(running["metadata"]["annotations"]["volcano.sh/vgpu-ids-new"].split(",")[0])
     assert len(cards) == 1
 
-    def told(waiting: Json) -> bool:
+    def reported(waiting: Json) -> bool:
         conditions = {c["type"]: c for c in waiting["status"].get("conditions", ())}
         return "memory" in conditions.get("PodScheduled", {}).get("message", "")
 
-    wait_for(world, PODS, "three", "default", told, 30)
+    wait_for(world, PODS, "three", "default", reported, 30)
 
 
 def slice_pod(world: World, name: str, memory: int) -> dict[str, str]:

@@ -93,8 +93,8 @@ class World:
                 return ready
             time.sleep(2)
         late = [pod for pod in self.pods() if not _condition(pod, "Ready")]
-        told = "\n".join(f"{pod['metadata']['name']}: {pod['status']}\n{self._log(pod)}" for pod in late)
-        raise AssertionError(f"not ready within {seconds:.0f} s:\n{told[-6000:]}")
+        reported = "\n".join(f"{pod['metadata']['name']}: {pod['status']}\n{self._log(pod)}" for pod in late)
+        raise AssertionError(f"not ready within {seconds:.0f} s:\n{reported[-6000:]}")
 
     def _log(self, pod: Json) -> str:
         meta = pod["metadata"]

@@ -258,7 +258,7 @@ def _all_told(burst: Burst, name: str, status: Json) -> bool:
     """All of its containers but those that a kubelet's end ended at their start."""
     lost = {each["name"] for each in status.get("containerStatuses") or ()
             if any(word in str(each["state"].get("terminated", "")) for word in THE_KUBELETS_OWN)}  # fmt: skip
-    return {container["name"] for container in burst.pods[name]["spec"]["containers"]} <= burst.told(name) | lost
+    return {container["name"] for container in burst.pods[name]["spec"]["containers"]} <= burst.reported(name) | lost
 
 
 async def _books_are(kube: KubeClient, world: World, burst: Burst) -> None:

@@ -54,9 +54,9 @@ TRIMMED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "asked", "memory", "template"), TRIMMED)
-def test_memory_is_cut_to_the_smallest_template_that_holds_it(name, asked, memory, template):
-    found = chip(name).cut(asked)
+@pytest.mark.parametrize(("name", "requested", "memory", "template"), TRIMMED)
+def test_memory_is_cut_to_the_smallest_template_that_holds_it(name, requested, memory, template):
+    found = chip(name).cut(requested)
     assert (found.memory, found.name) == (memory, template)
 
 

@@ -168,9 +168,9 @@ def test_b20_a_label_that_means_nothing_is_refused_for_slices_and_not_read_for_w
 
 
 def test_b21_the_fullest_node_without_a_downgrade_comes_first():
-    def worth(holding, cores=2, level="low"):
+    def worth(placement, cores=2, level="low"):
         books = ledger(core_node("n1", 3), weight=1)
-        for number, text in enumerate(holding):
+        for number, text in enumerate(placement):
             chip, _, template = text.partition("-")
             hold(books, f"held{number}", text, real(template, int(chip), number=100 + number) if template else "")
         return books.try_pod(core_pod("new", cores, level=level), "n1").score
@@ -285,23 +285,23 @@ def test_over_all_states_that_a_chip_can_be_in_every_request_gets_what_the_table
     seen, waiting = set(), [((), (8, 7, "no", "yes"))]
     checked = 0
     while waiting:
-        held, state = waiting.pop()
-        if (tuple(sorted(held)), state) in seen:
+        allocated, state = waiting.pop()
+        if (tuple(sorted(allocated)), state) in seen:
             continue
-        seen.add((tuple(sorted(held)), state))
-        for groups in {min(len(held), g) for g in range(1 if held else 0, 5)}:
+        seen.add((tuple(sorted(allocated)), state))
+        for groups in {min(len(allocated), g) for g in range(1 if allocated else 0, 5)}:
             books = ledger()
-            for number, name in enumerate(held):
+            for number, name in enumerate(allocated):
                 hold(books, f"h{number}", f"0-{name}", real(name, group=number % groups, number=100 + number))
             for cores, level, dvpp in REQUESTS:
                 named = seeds_table(cores, dvpp, level)
                 expected = next((f"0-{name}" for name in named if meets(state, groups, P310.templates[name])), None)
                 found = device_request(books, cores, level, dvpp)
-                assert (found if isinstance(found, str) else None) == expected, (held, groups, cores, level, dvpp)
+                assert (found if isinstance(found, str) else None) == expected, (allocated, groups, cores, level, dvpp)
                 checked += 1
         for template in P310.templates.values():
-            if meets(state, min(4, len(held)), template):
-                waiting.append(((*held, template.name), after(state, template)))
+            if meets(state, min(4, len(allocated)), template):
+                waiting.append(((*allocated, template.name), after(state, template)))
     assert checked > 500
 
 

@@ -12,7 +12,7 @@ from tests.golden.defect_world import VGPU, binds, bound, conf, engine, ledger, 
 from pumice.devices.registry import settings_from
 from pumice.effects.vocabulary import Bind
 from pumice.model.refusal import Refusal
-from pumice.scheduler.state.ledger import Hold
+from pumice.scheduler.state.ledger import PlacementState
 from pumice.wire import names
 from pumice.wire.node_lock import LockView, may_release, may_take, parse_lock, render_lock
 
@@ -62,7 +62,7 @@ def test_d30_a_pod_whose_binding_is_on_its_way_holds_its_cards() -> None:
     assert binds(made) == {"a": "GPU-aaa,NVIDIA,16384,0:"}
     made.state.pods.put(pending("b", limits(1)))
     assert binds(made, 11.0) == {"b": "GPU-bbb,NVIDIA,16384,0:"}
-    assert made.state.ledger.holdings["uid-a"].state is Hold.ASSUMED
+    assert made.state.ledger.placements["uid-a"].state is PlacementState.ASSUMED
 
 
 def test_d31_a_refused_binding_gives_everything_back() -> None:

@@ -54,12 +54,12 @@ class Story:
             self.ledger.leave(self.last[0])
         elif "restore" in step:
             assert self.last is not None
-            self.ledger.held[self.last[0].metadata.uid] = self.last
+            self.ledger.allocated[self.last[0].metadata.uid] = self.last
         else:
             pod = self.pod(step)
             outcome = self.ledger.replay(pod, "n1") if "replay" in step else self.ledger.place(pod, "n1")
-            if pod.metadata.uid in self.ledger.held:
-                self.last = (pod, self.ledger.held[pod.metadata.uid][1])
+            if pod.metadata.uid in self.ledger.allocated:
+                self.last = (pod, self.ledger.allocated[pod.metadata.uid][1])
         self.check(f"step {number}", right, outcome)
 
     def pod(self, step: dict[str, Any]) -> Pod:

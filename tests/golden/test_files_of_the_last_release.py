@@ -42,7 +42,7 @@ def test_the_bookings_of_programs_that_run_are_known(tmp_path: Path, file: str) 
     assert (one.id, one.pid, one.start, one.user, one.priority) == ("r1", 15304, 112973, 0, 1)
     assert one.command == ["pumice", "burn", "--memory", "1000", "--seconds", "12"]
     assert one.region == "/tmp/m/run/regions/r1_15304-112973/vgpu.cache"
-    assert [(card.index, card.model, card.total, device.uuid, device.memory, device.cores) for card, device in one.held] == [
+    assert [(card.index, card.model, card.total, device.uuid, device.memory, device.cores) for card, device in one.allocated] == [
         (0, "NVIDIA A100-SXM4-40GB", 40960, CARD, 3000, 30)
     ]
     assert one.annotations[names.BIND_PHASE] == "allocating"

@@ -92,10 +92,10 @@ def test_our_scheduler_places_by_the_cards_of_every_plugin(plugin: str) -> None:
     settings = device_settings(short_entries=True) if plugin == "plugin 1.9.4" else Settings()
     ledger = TinyLedger(NvidiaVgpu(parse_device_config(""), settings))
     ledger.add_node(vgpu_node("n1", WRITTEN[plugin]))
-    asked = pod_of("p", limits(2, 3000, 50))
-    assert isinstance(ledger.try_pod(asked, "n1"), Fit)
-    ledger.place(asked, "n1")
-    assert sorted(ledger.ids(asked).split(":")) == ["", f"{A},NVIDIA,3000,50", f"{B},NVIDIA,3000,50"]
+    requested = pod_of("p", limits(2, 3000, 50))
+    assert isinstance(ledger.try_pod(requested, "n1"), Fit)
+    ledger.place(requested, "n1")
+    assert sorted(ledger.ids(requested).split(":")) == ["", f"{A},NVIDIA,3000,50", f"{B},NVIDIA,3000,50"]
 
 
 def test_a_pod_that_an_older_scheduler_has_patched_waits_for_its_binding() -> None:
@@ -109,11 +109,11 @@ def test_a_pod_that_an_older_scheduler_has_patched_waits_for_its_binding() -> No
     assert decision.pod.metadata.name == "bound"
 
 
-def served_by_upstream(annotation: str, asked: int) -> tuple[str, str] | None:
+def served_by_upstream(annotation: str, requested: int) -> tuple[str, str] | None:
     """Return the reading of a pod's ``devices-to-allocate`` by Volcano's plugin from 1.12 on: the cards, and what it leaves
     (11.1)."""
     segments = annotation.split(";")
-    if sum(part.count(",") > 0 for segment in segments for part in segment.split(":")) != asked:
+    if sum(part.count(",") > 0 for segment in segments for part in segment.split(":")) != requested:
         return None
     at = next(i for i, segment in enumerate(segments) if "," in segment)
     cards = ",".join(part.split(",")[0] for part in segments[at].split(":") if part)
@@ -124,9 +124,9 @@ def served_by_upstream(annotation: str, asked: int) -> tuple[str, str] | None:
 def test_upstreams_plugin_serves_what_our_scheduler_writes(cards: int, named: int) -> None:
     ledger = TinyLedger(NvidiaVgpu(parse_device_config(""), Settings()))
     ledger.add_node(vgpu_node("n1", OURS))
-    asked = pod_of("p", limits(cards, 3000, 50))
-    ledger.place(asked, "n1")
-    served = served_by_upstream(ledger.ids(asked), cards)
+    requested = pod_of("p", limits(cards, 3000, 50))
+    ledger.place(requested, "n1")
+    served = served_by_upstream(ledger.ids(requested), cards)
     assert served is not None
     assert len(served[0].split(",")) == named
     assert served[1] == ""

@@ -35,8 +35,8 @@ def programs() -> list[Share]:
     for one in (share("r1", "0"), share("r20", "0", "1")):
         booking = msgspec.structs.replace(one.booking, user=4_000_000_000, created=1_800_000_000.0,
                                           region="/run/user/1000/pumice/regions/r1.cache")  # fmt: skip
-        held = tuple(CardShare(each.card, each.device, 3152 * MIB, 40) for each in one.cards)
-        found.append(Share(booking, Place(Path("/m/run"), Path("/m")), (booking.pid,), held))
+        allocated = tuple(CardShare(each.card, each.device, 3152 * MIB, 40) for each in one.cards)
+        found.append(Share(booking, Place(Path("/m/run"), Path("/m")), (booking.pid,), allocated))
     return found
 
 

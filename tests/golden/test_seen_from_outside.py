@@ -127,7 +127,7 @@ def keys_of_type(kind: Any, path: str = "") -> Iterator[str]:
 
 def json_keys() -> Iterator[str]:
     """By command. What a command prints of a sample, or all that the type of what it prints can hold."""
-    explained, fitting = asked(explain_app, "pod", "both"), asked(fits_app, "-f", "{pod}")
+    explained, fitting = requested(explain_app, "pod", "both"), requested(fits_app, "-f", "{pod}")
     with tempfile.TemporaryDirectory() as folder:
         region = write(Path(folder) / "r/vgpu.cache", region_bytes(procs=(Proc(7, {0: (1, 2, 3, 6)}),)))
         looked = json.loads(call(vgpu_app, ["status", str(region), "-o", "json"]).stdout)
@@ -136,7 +136,7 @@ def json_keys() -> Iterator[str]:
         report_cluster(ClusterFacts(), Output.JSON)
     samples = {
         "ps": [share_json(share) for share in programs()], "explain pod": explained, "fits": fitting,
-        "replay": asked(replay_app), "vgpu status": looked, "doctor cluster": json.loads(out.getvalue()),
+        "replay": requested(replay_app), "vgpu status": looked, "doctor cluster": json.loads(out.getvalue()),
         **{f"machine {name}": said for name, said in machine.items()},
     }  # fmt: skip
     for name, sample in samples.items():
@@ -163,7 +163,7 @@ def machine_said(folder: str, name: str, *words: str) -> Any:
     return json.loads(out.getvalue())
 
 
-def asked(app: Any, *words: str) -> Any:
+def requested(app: Any, *words: str) -> Any:
     """What a command says of the dump of the last release."""
     with tempfile.TemporaryDirectory() as folder:
         pod = Path(folder, "pod.yaml")

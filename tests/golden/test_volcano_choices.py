@@ -29,7 +29,7 @@ def case_of(found: Difference, data: Json) -> str:
     step = data["clusters"][found.cluster]["script"][found.step]
     if found.kind == "configuration":
         return "end-of-document" if "\n...\n" in text else ""
-    if found.kind == "refused" and any(step.get(asked) and switch not in text for asked, switch in SWITCHES.items()):
+    if found.kind == "refused" and any(step.get(requested) and switch not in text for requested, switch in SWITCHES.items()):
         return "no-family"
     if found.kind == "refused":
         return "older-switch" if "predicate.GPUSharingEnable" in text else ""

@@ -172,18 +172,18 @@ def compare(replay: Replay, step: Json, answer: Json, *, ties: bool) -> tuple[st
     if "pending" in answer or not mine.where:
         if "pending" in answer and not mine.where:
             return None
-        return ("taken", "waits", told(mine)) if "pending" in answer else ("refused", answer["node"], "waits")
+        return ("taken", "waits", reported(mine)) if "pending" in answer else ("refused", answer["node"], "waits")
     theirs = Asked(answer["node"], answer.get("cards"), frozenset())
     kind = "node" if theirs.where not in mine.equals else "tie" if len(mine.equals) > 1 and not ties else ""
     here = mine if mine.where == theirs.where else replay.ask(step, only=theirs.where)
     if not here.where:
-        return "refused", told(theirs), told(mine)
+        return "refused", reported(theirs), reported(mine)
     if theirs.cards != here.cards:
         kind = "cards"
-    return (kind, told(theirs), told(mine)) if kind else None
+    return (kind, reported(theirs), reported(mine)) if kind else None
 
 
-def told(answer: Asked) -> str:
+def reported(answer: Asked) -> str:
     return f"{answer.where} {answer.cards}" if answer.cards else answer.where
 
 
@@ -216,7 +216,12 @@ def taken_annotations(answer: Json) -> dict[str, str]:
         return {"volcano.sh/gpu-index": answer["gpu-index"], "volcano.sh/predicate-time": "1"}
     if "cards" not in answer:
         return {}
-    ids = ";".join("".join(f"{uuid},NVIDIA,{mib},{cores}:" for uuid, mib, cores in held) for held in answer["cards"]) + ";"
+    ids = (
+        ";".join(
+            "".join(f"{uuid},NVIDIA,{mib},{cores}:" for uuid, mib, cores in allocated) for allocated in answer["cards"]
+        )
+        + ";"
+    )
     return {"volcano.sh/vgpu-ids-new": ids, "volcano.sh/devices-to-allocate": ids, "volcano.sh/vgpu-node": answer["node"],
             "volcano.sh/bind-phase": "success"}  # fmt: skip
 

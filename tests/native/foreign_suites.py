@@ -148,41 +148,41 @@ def root_of_tests(suite: Suite, into: Path) -> Path:
 
 def outcomes(suite: Suite, root: Path, front: list[str], env: dict[str, str]) -> dict[str, str]:
     """Of every test by name: passed, failed or skipped. A test that began and ended its process has ended."""
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="pumice") as folder:
         for package in suite.tests:
             if suite.runner == "pytest":
-                told.update(_by_pytest(suite, root, package, Path(folder), front, env))
+                reported.update(_by_pytest(suite, root, package, Path(folder), front, env))
             else:
-                told.update(_by_unittest(suite, package, Path(folder), front, env))
-    return told
+                reported.update(_by_unittest(suite, package, Path(folder), front, env))
+    return reported
 
 
 def _by_pytest(
     suite: Suite, root: Path, package: str, folder: Path, front: list[str], env: dict[str, str]
 ) -> dict[str, str]:
     tests = root / package.replace(".", "/")
-    told, plugin = folder / "told", folder / "plugins/tell_each_test.py"
+    reported, plugin = folder / "told", folder / "plugins/tell_each_test.py"
     plugin.parent.mkdir(exist_ok=True)
     plugin.write_text(PYTEST)
-    told.write_text("")
-    env = env | {"PUMICE_TOLD": str(told), "PYTHONPATH": str(plugin.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    reported.write_text("")
+    env = env | {"PUMICE_TOLD": str(reported), "PYTHONPATH": str(plugin.parent), "PYTHONDONTWRITEBYTECODE": "1"}
     options = ["-q", "-p", "no:cacheprovider", "-p", plugin.stem, f"--rootdir={root}"]
     options += [f"--timeout={suite.seconds}"] if suite.seconds else []
     while True:  # once more for the tests behind one that ended the process
-        known = told.read_text()
+        known = reported.read_text()
         command = [*front, str(suite.python), "-m", "pytest", *options, str(tests)]
         done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=1800)
-        if told.read_text() == known or done.returncode in (0, 1):
+        if reported.read_text() == known or done.returncode in (0, 1):
             assert done.returncode in (0, 1, 5), done.stdout[-2000:] + done.stderr[-2000:]
-            return _outcomes_told(told.read_text(), f"{tests.relative_to(root)}/")
+            return _outcomes_told(reported.read_text(), f"{tests.relative_to(root)}/")
 
 
-def _outcomes_told(told: str, folder: str) -> dict[str, str]:
+def _outcomes_told(reported: str, folder: str) -> dict[str, str]:
     """The last word on each test, unless one before was worse: a test that passes fails where its end does."""
     worse = {"ended": 0, "passed": 1, "skipped": 2, "failed": 3}
     outcomes: dict[str, str] = {}
-    for line in told.splitlines():
+    for line in reported.splitlines():
         outcome, _, name = line.partition(" ")
         name = name.removeprefix(folder)
         outcomes[name] = max(outcome, outcomes.get(name, "ended"), key=worse.__getitem__)
@@ -201,15 +201,15 @@ def _by_unittest(suite: Suite, package: str, folder: Path, front: list[str], env
         timeout=300,
     )
     assert listed.returncode == 0, listed.stderr
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     for module in listed.stdout.split():
         command = [*front, str(suite.python), str(runner), f"{package}.{module}"]
         done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=900)
         for line in done.stdout.splitlines():
             outcome, _, test = line.partition(" ")
             name = test.removeprefix(f"{package}.")
-            if outcome in ("passed", "failed", "skipped") and told.get(name) != "failed":
-                told[name] = outcome
+            if outcome in ("passed", "failed", "skipped") and reported.get(name) != "failed":
+                reported[name] = outcome
         if done.returncode != 0:
-            told[module] = f"ended with {done.returncode}: {done.stderr.strip()[-300:]}"
-    return told
+            reported[module] = f"ended with {done.returncode}: {done.stderr.strip()[-300:]}"
+    return reported

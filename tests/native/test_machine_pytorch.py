@@ -167,7 +167,7 @@ def _said(machine: OneMachine, torch_python: str, program: str) -> str:
     return done.stdout
 
 
-def _told(machine: OneMachine, torch_python: str, program: str) -> dict[str, Any]:
+def _reported(machine: OneMachine, torch_python: str, program: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(_said(machine, torch_python, program).splitlines()[-1])
     return found
 
@@ -175,12 +175,12 @@ def _told(machine: OneMachine, torch_python: str, program: str) -> dict[str, Any
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_a_loop_of_allocations_ends_at_the_limit_and_names_it(one_card: OneMachine, torch_python: str, allocator: str) -> None:
     _choose(one_card, allocator)
-    told = _told(one_card, torch_python, FILLS)
-    assert told["total"] == LIMIT
-    assert "2.93 GiB" in told["told"]
-    assert LIMIT - 600 < told["held"] < LIMIT  # the context is the card's, not the loop's
-    assert f"/   {LIMIT}MiB" in told["shown"]
-    assert told["again"] > 0, "what was given back is there again"
+    reported = _reported(one_card, torch_python, FILLS)
+    assert reported["total"] == LIMIT
+    assert "2.93 GiB" in reported["told"]
+    assert LIMIT - 600 < reported["held"] < LIMIT  # the context is the card's, not the loop's
+    assert f"/   {LIMIT}MiB" in reported["shown"]
+    assert reported["again"] > 0, "what was given back is there again"
     assert 0 < one_card.machine.peak(0) <= LIMIT * MIB
 
 
@@ -201,23 +201,23 @@ def test_two_programs_share_a_card_and_each_is_shown_its_share(one_card: OneMach
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_streams_events_an_optimizer_and_a_graph_run(one_card: OneMachine, torch_python: str, allocator: str) -> None:
     _choose(one_card, allocator)
-    told = _told(one_card, torch_python, WORKS)
-    assert told["backend"] == ("cudaMallocAsync" if "Async" in allocator else "native")
-    assert told["idle"] is True
-    assert told["ms"] > 0
-    assert told["moved"] == list(range(10)), "copies move bytes"
-    assert told["most"] > (100 if told["counts_graphs"] else 20)
-    assert told["shape"] == [1 << 20]
+    reported = _reported(one_card, torch_python, WORKS)
+    assert reported["backend"] == ("cudaMallocAsync" if "Async" in allocator else "native")
+    assert reported["idle"] is True
+    assert reported["ms"] > 0
+    assert reported["moved"] == list(range(10)), "copies move bytes"
+    assert reported["most"] > (100 if reported["counts_graphs"] else 20)
+    assert reported["shape"] == [1 << 20]
 
 
 @pytest.mark.parametrize("allocator", ["", "expandable_segments:True"])
 def test_a_tensor_and_an_event_go_from_process_to_process(one_card: OneMachine, torch_python: str, allocator: str) -> None:
     """The work before the event takes seven seconds, so it is not done when the other process gets it."""
     _choose(one_card, allocator)
-    told = _told(one_card, torch_python, PASSES)
-    assert told["told"] == [[1, 2, 3, 4], 50 << 18, True, True]
-    assert told["changed"] == [4, 3, 2, 1]
-    assert told["ended"] == 0
+    reported = _reported(one_card, torch_python, PASSES)
+    assert reported["told"] == [[1, 2, 3, 4], 50 << 18, True, True]
+    assert reported["changed"] == [4, 3, 2, 1]
+    assert reported["ended"] == 0
 
 
 def test_each_of_two_cards_has_its_limit(tmp_path: Path, torch_python: str) -> None:
@@ -226,9 +226,9 @@ def test_each_of_two_cards_has_its_limit(tmp_path: Path, torch_python: str) -> N
     done = machine.run("--gpus", "2", "--memory", "2000", "--", torch_python, "-c", TWO_CARDS)
     machine.close()
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["count"], told["moved"]) == (2, True)
-    assert all(f"GPU {card}" in text and "1.95 GiB" in text for card, text in told["full"].items())
+    reported = json.loads(done.stdout)
+    assert (reported["count"], reported["moved"]) == (2, True)
+    assert all(f"GPU {card}" in text and "1.95 GiB" in text for card, text in reported["full"].items())
 
 
 def test_a_fraction_is_of_the_limit(one_card: OneMachine, torch_python: str) -> None:

@@ -61,7 +61,7 @@ class World:
         keeper.wanted = lambda: {self.card: Bounds(1000, 40)}
         return keeper
 
-    def holder(self) -> subprocess.Popen[str]:
+    def tenant(self) -> subprocess.Popen[str]:
         """A client that holds memory until it is killed."""
         self.programs.environment["CUDA_MPS_PIPE_DIRECTORY"] = str(self.pipe)
         return self.programs.hold(100)
@@ -74,8 +74,8 @@ class World:
         return pid
 
     def bounds(self) -> tuple[str, ...]:
-        asked = "get_default_device_pinned_mem_limit 0", "get_default_active_thread_percentage"
-        return tuple(self.control.say(self.card, *asked))
+        requested = "get_default_device_pinned_mem_limit 0", "get_default_active_thread_percentage"
+        return tuple(self.control.say(self.card, *requested))
 
 
 @pytest.fixture
@@ -128,12 +128,14 @@ def test_a_server_that_runs_gets_the_wider_bounds_before_the_container_is_told_o
     async def story() -> None:
         keeper = world.keeper()
         await keeper.look()
-        holder = world.holder()
+        tenant = world.tenant()
         await keeper.allocation(world.card, Bounds(9000, 80))
         (server,) = world.control.say(world.card, "get_server_list")
-        told = world.control.say(world.card, f"get_device_pinned_mem_limit {server} 0", f"get_active_thread_percentage {server}")
-        assert told == ["9000M", "80"]
-        end(holder)
+        reported = world.control.say(
+            world.card, f"get_device_pinned_mem_limit {server} 0", f"get_active_thread_percentage {server}"
+        )
+        assert reported == ["9000M", "80"]
+        end(tenant)
         await keeper.leave()
 
     play(story)
@@ -163,15 +165,15 @@ def test_while_programs_of_a_dead_daemon_run_their_card_takes_no_others(world: W
     async def story() -> None:
         keeper = world.keeper()
         await keeper.look()
-        holder = world.holder()
+        tenant = world.tenant()
         world.kill()
         with pytest.raises(Unavailable, match="programs that it served still run"):
             async with asyncio.timeout(30):
                 await keeper.allocation(world.card, Bounds(1, 1))
-        assert holder.poll() is None
+        assert tenant.poll() is None
         assert world.pid == 0
         (server,) = world.control.look(world.card, ask=False).left
-        end(holder)
+        end(tenant)
         await keeper.allocation(world.card, Bounds(1, 1))
         assert not commands_of(server), "the idle server of the dead daemon was left beside the new one"
         await keeper.leave()
@@ -183,16 +185,16 @@ def test_a_plugin_that_goes_leaves_who_is_served_and_the_next_one_finds_them(wor
     async def story() -> None:
         first = world.keeper()
         await first.look()
-        holder, before = world.holder(), world.pid
+        tenant, before = world.tenant(), world.pid
         await first.leave()
         assert world.pid == before
         assert world.mode == EXCLUSIVE
-        assert holder.poll() is None
+        assert tenant.poll() is None
         second = world.keeper()
         await second.look()
         assert world.pid == before
         assert second.closed() == {}
-        end(holder)
+        end(tenant)
         await asyncio.sleep(0.2)
         await second.leave()
         assert world.pid == 0
@@ -204,12 +206,12 @@ def test_a_node_that_shares_otherwise_now_ends_what_was_left_once_nobody_is_serv
     async def story() -> None:
         first = world.keeper()
         await first.look()
-        holder = world.holder()
+        tenant = world.tenant()
         await first.leave()
         second = ControlDaemons(world.control, SystemClock())
         await second.look()
         assert second.closed() == {world.card: "programs that share it by MPS still run"}
-        end(holder)
+        end(tenant)
         await asyncio.sleep(0.2)
         await second.look()
         assert second.closed() == {}
@@ -221,12 +223,12 @@ def test_a_node_that_shares_otherwise_now_ends_what_was_left_once_nobody_is_serv
 
 def test_a_card_on_which_programs_run_without_mps_is_not_taken_from_them(world: World) -> None:
     async def story() -> None:
-        holder = world.programs.hold(100)
+        tenant = world.programs.hold(100)
         keeper = world.keeper()
         await keeper.look()
-        assert f"programs run on it that do not share it by MPS (pid {holder.pid})" in keeper.closed()[world.card]
+        assert f"programs run on it that do not share it by MPS (pid {tenant.pid})" in keeper.closed()[world.card]
         assert (world.pid, world.mode) == (0, DEFAULT)
-        end(holder)
+        end(tenant)
         await keeper.allocation(world.card, Bounds(1, 1))
         assert keeper.closed() == {}
         await keeper.leave()
@@ -354,7 +356,7 @@ def test_a_plugin_that_is_killed_at_any_moment_leaves_its_card_to_the_next_one(w
             world.kill()
         if round_ == 5:
             asyncio.run(world.keeper().allocation(world.card, Bounds(1000, 40)))
-            served = world.holder()
+            served = world.tenant()
     assert served is not None
     assert served.poll() is None, served.communicate()
 

@@ -74,9 +74,9 @@ def test_what_the_machines_libraries_share_inside_has_a_prototype(room: str, ent
     folders = [f"-I{folder}" for folder in (MACHINE / "include", source / "core", source / room)]
     done = subprocess.run([compiler, "-std=c11", "-fsyntax-only", "-Wmissing-prototypes", *folders, *(source / room).glob("*.c")],
                           capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})  # fmt: skip
-    told = re.findall(r"no previous prototype for (?:function )?'(\w+)'", done.stderr)
-    assert len(told) > 100
-    assert [name for name in told if not re.match(entry, name)] == []
+    reported = re.findall(r"no previous prototype for (?:function )?'(\w+)'", done.stderr)
+    assert len(reported) > 100
+    assert [name for name in reported if not re.match(entry, name)] == []
 
 
 LAYERS = ("core", "policy", "book", "driver", "services", "intercepts")
@@ -113,8 +113,8 @@ def test_the_manual_lists_every_option_as_the_library_reads_it() -> None:
 
 def test_nothing_is_read_from_the_environment_that_is_no_option() -> None:
     for source in (VGPU / "src").glob("*/*.c"):
-        asked = re.findall(r'(?:getenv|lookup)\("(\w+)"\)', source.read_text())
-        assert asked == [], source
+        requested = re.findall(r'(?:getenv|lookup)\("(\w+)"\)', source.read_text())
+        assert requested == [], source
 
 
 def test_the_project_speaks_of_options_by_the_names_that_the_library_reads() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from kit.vgpu_kit import MIB, PROGRAMS, Container, build, read_region
-from kit.vgpu_talk import Holder
+from kit.vgpu_talk import Tenant
 
 from pumice_lab import machine
 
@@ -21,15 +21,15 @@ def test_memory_is_granted_by_the_back_end_and_booked_in_the_region(tmp_path: Pa
     build()
     machine.create(machine.machine_of("A100-SXM4-40GB"), tmp_path / "m")
     container = Container(tmp_path / "m", tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "4000m", "LD_PRELOAD": str(HALVES)})
-    with Holder(container) as holder:
-        assert holder.ask("info")[1] == 4000 * MIB  # the view is not the back end's
+    with Tenant(container) as tenant:
+        assert tenant.ask("info")[1] == 4000 * MIB  # the view is not the back end's
         half = 2000 - CONTEXT
-        assert holder.ask(f"alloc {(half + 2) * MIB}") == OUT_OF_MEMORY
-        assert holder.ask(f"module pumice-global,name=g,bytes={(half + 2) * MIB}") == OUT_OF_MEMORY
-        assert holder.ask(f"alloc {half * MIB}") == 0
-        assert holder.ask("alloc 1") == OUT_OF_MEMORY
+        assert tenant.ask(f"alloc {(half + 2) * MIB}") == OUT_OF_MEMORY
+        assert tenant.ask(f"module pumice-global,name=g,bytes={(half + 2) * MIB}") == OUT_OF_MEMORY
+        assert tenant.ask(f"alloc {half * MIB}") == 0
+        assert tenant.ask("alloc 1") == OUT_OF_MEMORY
         assert read_region(container.region).total() == 2000 * MIB
-        assert holder.ask("free") == 0
+        assert tenant.ask("free") == 0
         assert read_region(container.region).total() == CONTEXT * MIB
 
 

@@ -14,7 +14,7 @@ import pytest
 from kit.native_build import NATIVE
 from kit.vgpu_kit import LIBRARY, MIB, PROGRAMS, Container, build, hooks, patch_region, read_region
 from kit.vgpu_kit import LIMIT as LIMIT_AT
-from kit.vgpu_talk import Holder
+from kit.vgpu_talk import Tenant
 
 from pumice_lab import machine
 
@@ -44,7 +44,7 @@ def container(card: Path, tmp_path: Path) -> Container:
 def test_a_direct_call_of_every_hooked_name_is_ours(card: Path, tmp_path: Path, driver: str) -> None:
     ran = Container(card, tmp_path, driver=driver).run(PROGRAMS / "linked")
     assert (ran.code, ran.err) == (0, "")
-    found = {name: (holder, symbol) for _, name, holder, symbol in (line.split() for line in ran.out.splitlines())}
+    found = {name: (tenant, symbol) for _, name, tenant, symbol in (line.split() for line in ran.out.splitlines())}
     assert {found[hook.name] for hook in hooks()} == {("libvgpu.so", hook.name) for hook in hooks()}
     assert found["cuStreamCreate"] == ("libcuda.so.1", "cuStreamCreate")
     assert found["nvmlDeviceGetName"] == ("libnvidia-ml.so.1", "nvmlDeviceGetName")
@@ -101,26 +101,26 @@ def test_what_is_told_of_memory_never_contradicts_itself(container: Container) -
     """Spec hami-core 8.1 and 9.5 in every state, more in use than the limit included."""
     rng = random.Random(11)
     physical = machine.machine_of("A100-SXM4-40GB").cards[0].memory * MIB
-    with Holder(container) as holder:
+    with Tenant(container) as tenant:
         held, limit = 0, 3000 * MIB
         for _ in range(150):
-            before = holder.ask("info")
+            before = tenant.ask("info")
             match rng.choice(["alloc", "alloc", "free", "limit"]):
                 case "alloc":
                     size = rng.randrange(1, 1200 * MIB)
                     fits = -(-size // BLOCK) * BLOCK <= before[0]
-                    assert holder.ask(f"alloc {size}") == (0 if fits else OUT_OF_MEMORY)
+                    assert tenant.ask(f"alloc {size}") == (0 if fits else OUT_OF_MEMORY)
                     held += fits
-                    assert 0 <= before[0] - size * fits - holder.ask("info")[0] < BLOCK
+                    assert 0 <= before[0] - size * fits - tenant.ask("info")[0] < BLOCK
                 case "free" if held:
-                    assert holder.ask("free") == 0
+                    assert tenant.ask("free") == 0
                     held -= 1
                 case "limit":
                     limit = rng.choice([1000, 3000, 5000, 80_000]) * MIB
                     patch_region(container.region, LIMIT_AT, "<Q", limit)
-            free, total = holder.ask("info")
-            (total1, free1, used1), (total2, free2, used2, reserved) = holder.ask("nvml 0")
-            assert total == holder.ask("total 0") <= min(limit, physical)
+            free, total = tenant.ask("info")
+            (total1, free1, used1), (total2, free2, used2, reserved) = tenant.ask("nvml 0")
+            assert total == tenant.ask("total 0") <= min(limit, physical)
             assert total1 == total2 == (total if limit < physical else total1) <= min(limit, physical)
             assert free == min(free1, free)
             assert free1 + used1 <= total1
@@ -129,11 +129,11 @@ def test_what_is_told_of_memory_never_contradicts_itself(container: Container) -
 
 
 def test_everything_given_back_leaves_what_was_there(container: Container) -> None:
-    with Holder(container) as holder:
+    with Tenant(container) as tenant:
         before = read_region(container.region).total()
         for round_ in range(3):
-            assert holder.ask(f"fill {7 * MIB + round_}") > 300
-            assert holder.ask("freeall") == 0
+            assert tenant.ask(f"fill {7 * MIB + round_}") > 300
+            assert tenant.ask("freeall") == 0
             assert read_region(container.region).total() == before
 
 
@@ -156,7 +156,7 @@ def test_whatever_call_fails_the_books_are_the_machines(card: Path, tmp_path: Pa
     quiet = {"LIBCUDA_LOG_LEVEL": "0"}
     plain = container.child("faulty.py", **quiet).out
     assert int(plain) == read_context(container)
-    with machine.open_machine(card) as emulated, Holder(container, **quiet) as neighbour:
+    with machine.open_machine(card) as emulated, Tenant(container, **quiet) as neighbour:
         before = read_region(container.region).total()
         for call in driver_calls():
             for first in (1, 2):
@@ -174,8 +174,8 @@ def test_whatever_call_fails_the_books_are_the_machines(card: Path, tmp_path: Pa
 
 def read_context(container: Container) -> int:
     """Return the memory of one context on this card."""
-    with Holder(container) as holder:
-        free, total = holder.ask("info")
+    with Tenant(container) as tenant:
+        free, total = tenant.ask("info")
         return int(total - free)
 
 

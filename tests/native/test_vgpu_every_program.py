@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from kit.vgpu_kit import FIGURES as WAYS
 from kit.vgpu_kit import MIB, Container, build, python
-from kit.vgpu_talk import Holder
+from kit.vgpu_talk import Tenant
 from kit.walled import Walled, page_of
 
 from pumice.wire.limits_page import GrantedCard
@@ -44,7 +44,7 @@ def container(request: pytest.FixtureRequest, tmp_path: Path) -> Container:
     return container_of(request.param, tmp_path)
 
 
-def asked(container: Container, *ways: str, card: int = 0) -> Iterator[tuple[str, dict[str, int]]]:
+def requested(container: Container, *ways: str, card: int = 0) -> Iterator[tuple[str, dict[str, int]]]:
     """Each way with the figures that it was told of a card, the ways after one another in one run of the container."""
     ran = container.run(*python("figures.py", *ways), timeout=240, DEVICE=str(card))
     assert ran.code == 0, ran.err
@@ -52,18 +52,18 @@ def asked(container: Container, *ways: str, card: int = 0) -> Iterator[tuple[str
     return zip(ways, map(json.loads, ran.out.splitlines()), strict=True)
 
 
-def assert_share(way: str, told: Mapping[str, int], held: int = 0, share: int = SHARES[0]) -> None:
+def assert_share(way: str, reported: Mapping[str, int], held: int = 0, share: int = SHARES[0]) -> None:
     """Every figure is of the share: its size, and what the container holds of it beside what the program itself does."""
-    totals = {figure: value for figure, value in told.items() if figure.endswith("total")}
-    assert set(totals.values()) == {share}, (way, told)
+    totals = {figure: value for figure, value in reported.items() if figure.endswith("total")}
+    assert set(totals.values()) == {share}, (way, reported)
     for figure, total in totals.items():
         of = figure.removesuffix("total")
-        if f"{of}used" in told:
-            assert told[f"{of}used"] + told[f"{of}free"] == total, (way, told)
-    used = {figure: value for figure, value in told.items() if figure.endswith("used") and "context" not in figure}
-    own = told.get("context used", held) - held if "cuda, nvml" in way else 0
-    assert set(used.values()) <= {held + own}, (way, told)
-    assert told.get("context free", 0) + held < share, (way, told)
+        if f"{of}used" in reported:
+            assert reported[f"{of}used"] + reported[f"{of}free"] == total, (way, reported)
+    used = {figure: value for figure, value in reported.items() if figure.endswith("used") and "context" not in figure}
+    own = reported.get("context used", held) - held if "cuda, nvml" in way else 0
+    assert set(used.values()) <= {held + own}, (way, reported)
+    assert reported.get("context free", 0) + held < share, (way, reported)
 
 
 def each_after_each(ways: tuple[str, ...]) -> list[str]:
@@ -85,29 +85,29 @@ def test_the_first_the_second_and_the_tenth_program_are_told_the_share_and_so_ar
     container: Container, way: str
 ) -> None:
     for programs in (10 if way == "nvidia-smi" else 3, 1, 1):
-        for one, told in asked(container, *[way] * programs):
-            assert_share(one, told)
+        for one, reported in requested(container, *[way] * programs):
+            assert_share(one, reported)
 
 
 def test_every_program_after_every_other_one_is_told_the_share(container: Container) -> None:
     for card, share in enumerate(SHARES):
-        for way, told in asked(container, *each_after_each(tuple(WAYS))[: 65 if card == 0 else 8], card=card):
-            assert_share(way, told, share=share)
+        for way, reported in requested(container, *each_after_each(tuple(WAYS))[: 65 if card == 0 else 8], card=card):
+            assert_share(way, reported, share=share)
 
 
 def test_programs_beside_a_running_one_and_after_a_killed_one_are_told_what_is_held(container: Container) -> None:
-    with Holder(container) as holder:
-        before = holder.ask("info")[0]
-        assert holder.ask(f"alloc {HELD * MIB}") == 0
+    with Tenant(container) as tenant:
+        before = tenant.ask("info")[0]
+        assert tenant.ask(f"alloc {HELD * MIB}") == 0
         held = SHARES[0] - before // MIB + HELD
-        for way, told in asked(container, *WAYS):
-            assert_share(way, told, held)
-        for way, told in asked(container, *WAYS, card=1):
-            assert_share(way, told, share=SHARES[1])
-        holder.process.kill()
-        holder.process.wait()
-    for way, told in asked(container, *WAYS):
-        assert_share(way, told)
+        for way, reported in requested(container, *WAYS):
+            assert_share(way, reported, held)
+        for way, reported in requested(container, *WAYS, card=1):
+            assert_share(way, reported, share=SHARES[1])
+        tenant.process.kill()
+        tenant.process.wait()
+    for way, reported in requested(container, *WAYS):
+        assert_share(way, reported)
 
 
 def test_a_card_that_was_not_granted_has_nothing_for_every_program(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_card_that_was_not_granted_has_nothing_for_every_program(tmp_path: Pat
     machine.create(model, tmp_path / "m")
     container = Walled(tmp_path / "m", tmp_path, {}, page=page_of(GrantedCard(model.cards[0].uuid, SHARES[0] * MIB)))
     for _ in ("new", "restarted"):
-        for _, told in asked(container, "nvml", "nvml, fork", "nvml", card=1):
-            assert {value for figure, value in told.items() if figure.endswith(("total", "free"))} == {0}, told
-        for way, told in asked(container, "nvml", "nvml"):
-            assert_share(way, told)
+        for _, reported in requested(container, "nvml", "nvml, fork", "nvml", card=1):
+            assert {value for figure, value in reported.items() if figure.endswith(("total", "free"))} == {0}, reported
+        for way, reported in requested(container, "nvml", "nvml"):
+            assert_share(way, reported)

@@ -154,8 +154,8 @@ def test_with_the_arbiter_no_launch_waits_long_once_it_is_paid_for_and_the_card_
     card: Path, tmp_path: Path, players: tuple[str, str], limits: tuple[int, int]
 ) -> None:
     """50 ms at most beyond what its limit and the kernel demand that is running; the first second is for measuring lengths."""
-    asked = [f"tenant={at},limit={at},arbiter=1,{player}" for at, player in zip(limits, players, strict=True)]
-    workers = conduct(card, tmp_path, 3000, f"launches={tmp_path / 'launches'}", "sample=1", *asked)
+    requested = [f"tenant={at},limit={at},arbiter=1,{player}" for at, player in zip(limits, players, strict=True)]
+    workers = conduct(card, tmp_path, 3000, f"launches={tmp_path / 'launches'}", "sample=1", *requested)
     launches = [read_launches(tmp_path / f"launches.{number}") for number in range(len(workers))]
     assert min(len(rows) for rows in launches) > 10
     assert worst_excess_ms(workers, launches, limits, after_ms=1000) <= 50

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from kit.vgpu_kit import MIB, Container, build, read_region
-from kit.vgpu_talk import Holder
+from kit.vgpu_talk import Tenant
 
 from pumice_lab import machine
 from pumice_lab.machine.model import FaultModel
@@ -35,8 +35,8 @@ def slow(container: Container, function: str, seconds: int = 1) -> None:
         emulated.set_fault(FaultModel(function, 0, 1, 1, seconds * 1_000_000_000))
 
 
-def mib_on_card(container: Container, holder: Holder) -> int:
-    share = machine.open_machine(container.machine).witness().of(holder.pid)
+def mib_on_card(container: Container, tenant: Tenant) -> int:
+    share = machine.open_machine(container.machine).witness().of(tenant.pid)
     return 0 if share is None else share.bytes // MIB
 
 
@@ -44,73 +44,73 @@ def mib_booked(container: Container) -> int:
     return read_region(container.region).total() // MIB
 
 
-def lowest_booked_while(container: Container, holder: Holder, command: str, *, since: int) -> int:
+def lowest_booked_while(container: Container, tenant: Tenant, command: str, *, since: int) -> int:
     """From when it was as much as that on, until the answer."""
-    holder.tell(command)
+    tenant.report(command)
     least = 0
     while True:
         booked = mib_booked(container)
-        if holder.has_answered():
+        if tenant.has_answered():
             break
         least = min(least, booked) if least else booked if booked >= since else 0
-    assert holder.hear() == 0
+    assert tenant.hear() == 0
     return least
 
 
 @pytest.mark.parametrize("watch", [OFTEN, NEVER])
 def test_a_heap_stays_booked_when_the_small_arrays_beside_it_go(container: Container, watch: dict[str, str]) -> None:
-    with Holder(container, **watch) as holder:
+    with Tenant(container, **watch) as tenant:
         for _ in range(5):
-            assert holder.ask("array 16") == 0
-        assert holder.ask(f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP + 100 * MIB}") == 0
+            assert tenant.ask("array 16") == 0
+        assert tenant.ask(f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP + 100 * MIB}") == 0
         assert mib_booked(container) == CONTEXT + 100 + 5 * 2
         for _ in range(5):
-            assert holder.ask("array_end") == 0
-            assert mib_booked(container) >= mib_on_card(container, holder)
-        assert mib_booked(container) == mib_on_card(container, holder) == CONTEXT + 100
+            assert tenant.ask("array_end") == 0
+            assert mib_booked(container) >= mib_on_card(container, tenant)
+        assert mib_booked(container) == mib_on_card(container, tenant) == CONTEXT + 100
 
 
 def test_a_context_that_was_made_beside_small_arrays_is_booked_as_large_as_any(container: Container) -> None:
-    with Holder(container, **NEVER) as holder:
+    with Tenant(container, **NEVER) as tenant:
         for _ in range(5):
-            assert holder.ask("array 16") == 0
-        assert holder.ask("context") == 0
+            assert tenant.ask("array 16") == 0
+        assert tenant.ask("context") == 0
         for _ in range(5):
-            assert holder.ask("array_end") == 0
-        assert mib_booked(container) == mib_on_card(container, holder) == 2 * CONTEXT
-        assert holder.ask("uncontext") == 0
+            assert tenant.ask("array_end") == 0
+        assert mib_booked(container) == mib_on_card(container, tenant) == 2 * CONTEXT
+        assert tenant.ask("uncontext") == 0
         assert mib_booked(container) == CONTEXT
 
 
 def test_code_stays_booked_while_a_context_is_being_made(container: Container) -> None:
-    with Holder(container, **OFTEN) as holder:
-        assert holder.ask(LATE_CODE) == holder.ask("function k") == 0
+    with Tenant(container, **OFTEN) as tenant:
+        assert tenant.ask(LATE_CODE) == tenant.ask("function k") == 0
         slow(container, "cuCtxCreate_v2")
         made = 2 * CONTEXT + CODE
-        assert lowest_booked_while(container, holder, "context", since=made) == made
-        assert mib_booked(container) == mib_on_card(container, holder) == made
+        assert lowest_booked_while(container, tenant, "context", since=made) == made
+        assert mib_booked(container) == mib_on_card(container, tenant) == made
 
 
 def test_code_stays_booked_between_the_end_of_a_context_and_its_booking(container: Container) -> None:
     """The driver has the primary context back, and is slow to say whether it was the last hold of it."""
-    with Holder(container, **OFTEN) as holder:
-        assert holder.ask("context") == holder.ask("enter") == 0
-        assert holder.ask(LATE_CODE) == holder.ask("function k") == 0
+    with Tenant(container, **OFTEN) as tenant:
+        assert tenant.ask("context") == tenant.ask("enter") == 0
+        assert tenant.ask(LATE_CODE) == tenant.ask("function k") == 0
         slow(container, "cuDevicePrimaryCtxGetState")
         both = 2 * CONTEXT + CODE
-        assert lowest_booked_while(container, holder, "release", since=both) == both
-        assert mib_booked(container) == mib_on_card(container, holder) == CONTEXT + CODE
+        assert lowest_booked_while(container, tenant, "release", since=both) == both
+        assert mib_booked(container) == mib_on_card(container, tenant) == CONTEXT + CODE
 
 
 def test_heaps_end_with_their_contexts_each_with_its_own(container: Container) -> None:
-    with Holder(container, **NEVER) as holder:
-        assert holder.ask(f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP + 100 * MIB}") == 0
-        assert holder.ask("context") == holder.ask("enter") == 0
-        assert holder.ask(f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP + 300 * MIB}") == 0
-        assert mib_booked(container) == mib_on_card(container, holder) == 2 * CONTEXT + 400
-        assert holder.ask("uncontext") == 0
-        assert mib_booked(container) == mib_on_card(container, holder) == CONTEXT + 100
-        assert holder.ask("release") == 0
+    with Tenant(container, **NEVER) as tenant:
+        assert tenant.ask(f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP + 100 * MIB}") == 0
+        assert tenant.ask("context") == tenant.ask("enter") == 0
+        assert tenant.ask(f"setlimit {MALLOC_HEAP} {DEFAULT_HEAP + 300 * MIB}") == 0
+        assert mib_booked(container) == mib_on_card(container, tenant) == 2 * CONTEXT + 400
+        assert tenant.ask("uncontext") == 0
+        assert mib_booked(container) == mib_on_card(container, tenant) == CONTEXT + 100
+        assert tenant.ask("release") == 0
         assert mib_booked(container) == 0
 
 
@@ -119,13 +119,13 @@ def test_what_strangers_give_back_meanwhile_makes_nothing_cheaper_while_the_libr
     container: Container, command: str
 ) -> None:
     entry, mib = ("cuCtxCreate_v2", CONTEXT) if command == "context" else ("cuCtxSetLimit", 100)
-    with Holder(container, LD_PRELOAD="<unset>") as stranger, Holder(container, **OFTEN) as holder:
+    with Tenant(container, LD_PRELOAD="<unset>") as stranger, Tenant(container, **OFTEN) as tenant:
         assert stranger.ask(f"alloc {64 * MIB}") == 0
         slow(container, "nvmlDeviceGetComputeRunningProcesses_v3", 4)
         time.sleep(0.3)  # the look is there
         slow(container, entry, 2)
-        holder.tell(command)
+        tenant.report(command)
         time.sleep(1.5)
         assert stranger.ask("free") == 0
-        assert holder.hear() == 0
+        assert tenant.hear() == 0
         assert mib_booked(container) == CONTEXT + mib

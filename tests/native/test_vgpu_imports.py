@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from kit.vgpu_kit import MIB, Container, build, on_a_switch, read_region
-from kit.vgpu_talk import Holder
+from kit.vgpu_talk import Tenant
 
 from pumice_lab import machine
 
 LIMIT, CONTEXT, PIECE, OUT_OF_MEMORY = 4000 * MIB, 414 * MIB, 1000 * MIB, 2
-Start = Callable[[], Holder]
+Start = Callable[[], Tenant]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def container(tmp_path: Path) -> Container:
 @pytest.fixture
 def start(container: Container) -> Iterator[Start]:
     with ExitStack() as stack:
-        yield lambda: stack.enter_context(Holder(container, script="sharer.py"))
+        yield lambda: stack.enter_context(Tenant(container, script="sharer.py"))
 
 
 class Way:
@@ -38,7 +38,7 @@ class Way:
     make, give_up, let_go = "", "", ""
 
     @staticmethod
-    def hand_over(maker: Holder, taker: Holder) -> int:
+    def hand_over(maker: Tenant, taker: Tenant) -> int:
         raise NotImplementedError
 
 
@@ -46,7 +46,7 @@ class ByHandle(Way):
     make, give_up, let_go = "alloc", "free", "close"
 
     @staticmethod
-    def hand_over(maker: Holder, taker: Holder) -> int:
+    def hand_over(maker: Tenant, taker: Tenant) -> int:
         return int(taker.ask(f"open {maker.ask('export')}"))
 
 
@@ -54,7 +54,7 @@ class ByDescriptor(Way):
     make, give_up, let_go = "create", "release", "release"
 
     @staticmethod
-    def hand_over(maker: Holder, taker: Holder) -> int:
+    def hand_over(maker: Tenant, taker: Tenant) -> int:
         pid, descriptor = maker.ask("descriptor")
         return int(taker.ask(f"import {pid} {descriptor}"))
 
@@ -179,7 +179,7 @@ def test_memory_of_another_container_is_paid_for_by_who_imports_it(
     container: Container, start: Start, tmp_path: Path, way: type[Way]
 ) -> None:
     (tmp_path / "other").mkdir()
-    with Holder(Container(container.machine, tmp_path / "other"), script="sharer.py") as stranger:
+    with Tenant(Container(container.machine, tmp_path / "other"), script="sharer.py") as stranger:
         taker = start()
         assert stranger.ask(f"{way.make} {PIECE}") == 0
         for count in range(1, 4):
@@ -209,8 +209,8 @@ def test_any_order_of_passing_on_letting_go_and_dying_leaves_books_and_card_agre
     rng = random.Random(5)
     with ExitStack() as stack:
 
-        def another() -> Holder:
-            return stack.enter_context(Holder(container, script="sharer.py"))
+        def another() -> Tenant:
+            return stack.enter_context(Tenant(container, script="sharer.py"))
 
         live = [another() for _ in range(4)]
         made, opened = Counter[int](), Counter[int]()
@@ -235,9 +235,9 @@ def test_any_order_of_passing_on_letting_go_and_dying_leaves_books_and_card_agre
         live[0].ask("info")
         assert card_used(container) == sum(booked(container).values()) > len(live) * CONTEXT
         assert machine.open_machine(container.machine).peak(0) <= LIMIT
-        for holder in live:
-            assert [holder.ask("free") for _ in range(made[holder.pid])] == [0] * made[holder.pid]
-            assert [holder.ask("close") for _ in range(opened[holder.pid])] == [0] * opened[holder.pid]
+        for tenant in live:
+            assert [tenant.ask("free") for _ in range(made[tenant.pid])] == [0] * made[tenant.pid]
+            assert [tenant.ask("close") for _ in range(opened[tenant.pid])] == [0] * opened[tenant.pid]
         live[0].ask("info")
         assert card_used(container) == sum(booked(container).values()) == len(live) * CONTEXT
 
@@ -252,7 +252,7 @@ def switched(tmp_path: Path) -> Container:
 
 
 def test_what_another_made_and_this_one_bound_is_paid_for_by_this_one_when_the_other_let_go(switched: Container) -> None:
-    with Holder(switched, script="sharer.py") as maker, Holder(switched, script="sharer.py") as taker:
+    with Tenant(switched, script="sharer.py") as maker, Tenant(switched, script="sharer.py") as taker:
         context = booked(switched)[maker.pid]
         assert maker.ask(f"create {PIECE}") == taker.ask(f"team {PIECE} 1") == taker.ask("join") == 0
         assert ByDescriptor.hand_over(maker, taker) == 0
@@ -269,12 +269,12 @@ def test_each_process_of_a_multicast_object_pays_for_what_it_bound_until_it_lets
     switched: Container, end: str
 ) -> None:
     container = switched
-    with Holder(container, 0, script="sharer.py") as first, Holder(container, 1, script="sharer.py") as second:
+    with Tenant(container, 0, script="sharer.py") as first, Tenant(container, 1, script="sharer.py") as second:
         assert first.ask(f"team {PIECE} 2") == 0
         pid, descriptor = first.ask("export_team")
         assert second.ask(f"import_team {pid} {descriptor}") == 0
         assert first.ask(f"create {PIECE}") == second.ask(f"create {PIECE}") == first.ask("join") == 0
-        first.tell(f"bind {PIECE}")  # waits for the other card
+        first.report(f"bind {PIECE}")  # waits for the other card
         time.sleep(0.2)
         assert not first.has_answered()
         assert second.ask("join") == first.hear() == second.ask(f"bind {PIECE}") == 0
@@ -289,9 +289,9 @@ def test_each_process_of_a_multicast_object_pays_for_what_it_bound_until_it_lets
             first.ask("info")
         else:
             assert second.ask(f"{end} {PIECE}" if end == "unbind" else end) == 0
-        told = [sum(slot.used[card][4] for slot in read_region(container.region).live) for card in (0, 1)]
-        assert told == [witness().bytes(0), witness().bytes(1)]
-        assert told == [booked[0], 0 if end == "kill" else LIMIT - PIECE]
+        reported = [sum(slot.used[card][4] for slot in read_region(container.region).live) for card in (0, 1)]
+        assert reported == [witness().bytes(0), witness().bytes(1)]
+        assert reported == [booked[0], 0 if end == "kill" else LIMIT - PIECE]
         assert first.ask("release_team") == 0
         assert witness().bytes(0) == booked[0] - PIECE
         assert machine.open_machine(container.machine).peak(1) <= LIMIT

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from kit.vgpu_kit import MIB, Container, build
-from kit.vgpu_talk import Holder
+from kit.vgpu_talk import Tenant
 
 from pumice_lab import machine
 from pumice_lab.machine.model import FaultModel
@@ -28,11 +28,11 @@ def container(tmp_path: Path) -> Container:
 
 def test_code_that_is_loaded_while_another_process_gives_back_more_is_booked(container: Container) -> None:
     """The card has more free memory after the call than before, and the code is there all the same."""
-    with Holder(container) as asking, Holder(container) as giving, machine.open_machine(container.machine) as emulated:
+    with Tenant(container) as asking, Tenant(container) as giving, machine.open_machine(container.machine) as emulated:
         assert giving.ask(f"alloc {100 * MIB}") == 0
         assert asking.ask(f"module {KERNEL}") == 0
         emulated.set_fault(FaultModel("cuModuleGetFunction", delay_ns=A_WHILE))
-        asking.tell("function k")
+        asking.report("function k")
         assert giving.ask("free") == 0
         assert not asking.has_answered()
         assert asking.hear() == 0
@@ -41,36 +41,36 @@ def test_code_that_is_loaded_while_another_process_gives_back_more_is_booked(con
 
 def test_code_that_small_arrays_hid_is_booked_when_they_go(container: Container) -> None:
     """Each array is booked with a block and takes a part of one: code beside them looked paid for."""
-    with Holder(container) as holder:
-        assert holder.ask(f"module {KERNEL}") == 0
+    with Tenant(container) as tenant:
+        assert tenant.ask(f"module {KERNEL}") == 0
         for _ in range(8):
-            assert holder.ask(f"array {SMALL // 4096}") == 0
-        assert holder.ask("function k") == 0
-        assert holder.ask("arrays_end") == 0
-        assert unbooked(container, holder) <= 0
-        assert holder.ask("unload") == 0
+            assert tenant.ask(f"array {SMALL // 4096}") == 0
+        assert tenant.ask("function k") == 0
+        assert tenant.ask("arrays_end") == 0
+        assert unbooked(container, tenant) <= 0
+        assert tenant.ask("unload") == 0
         assert booked(container) == (CONTEXT, 0, 0)
 
 
 def test_a_variable_of_a_library_keeps_the_block_that_data_paid_for(container: Container) -> None:
-    with Holder(container) as holder:
-        assert holder.ask(f"library {variable(SMALL)}") == 0
-        assert holder.ask(f"alloc {SMALL}") == 0
-        assert holder.ask("variable g") == 0
+    with Tenant(container) as tenant:
+        assert tenant.ask(f"library {variable(SMALL)}") == 0
+        assert tenant.ask(f"alloc {SMALL}") == 0
+        assert tenant.ask("variable g") == 0
         assert booked(container) == (CONTEXT, 0, BLOCK)
-        assert holder.ask("free") == 0
-        assert unbooked(container, holder) == 0
-        assert holder.ask("unload_library") == 0
-        assert holder.ask(f"alloc {BLOCK}") == 0
-        assert unbooked(container, holder) <= 0
+        assert tenant.ask("free") == 0
+        assert unbooked(container, tenant) == 0
+        assert tenant.ask("unload_library") == 0
+        assert tenant.ask(f"alloc {BLOCK}") == 0
+        assert unbooked(container, tenant) <= 0
 
 
 def test_a_function_of_a_module_that_came_again_under_the_same_handle_is_a_new_one(container: Container) -> None:
-    with Holder(container) as holder:
+    with Tenant(container) as tenant:
         for _ in range(3):
-            assert holder.ask(f"module {KERNEL}") == 0
-            assert holder.ask("function k") == 0
-            assert holder.ask("function k") == 0
+            assert tenant.ask(f"module {KERNEL}") == 0
+            assert tenant.ask("function k") == 0
+            assert tenant.ask("function k") == 0
             assert booked(container) == (CONTEXT, 3 * BLOCK, 0)
-            assert holder.ask("unload") == 0
+            assert tenant.ask("unload") == 0
             assert booked(container) == (CONTEXT, 0, 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kit.vgpu_kit import LIMIT as LIMIT_AT
 from kit.vgpu_kit import MIB, PROGRAMS, Container, build, hooks, patch_region, read_region
-from kit.vgpu_talk import Holder
+from kit.vgpu_talk import Tenant
 
 from pumice.adapters.region.extension import live_slots
 from pumice_lab import machine
@@ -56,40 +56,40 @@ def test_a_graph_that_allocates_is_refused_above_the_limit(entry: str, answers: 
 
 
 def test_one_byte_above_is_refused_and_the_whole_limit_is_usable(container: Container) -> None:
-    with Holder(container) as holder:
-        free, total = holder.ask("info")
+    with Tenant(container) as tenant:
+        free, total = tenant.ask("info")
         assert total == LIMIT * MIB
-        assert holder.ask(f"alloc {free + 1}") == OUT_OF_MEMORY
-        assert holder.ask(f"alloc {free}") == 0
-        assert holder.ask("alloc 1") == OUT_OF_MEMORY
-        assert holder.ask("info") == [0, LIMIT * MIB]
-        assert holder.end() == ""
+        assert tenant.ask(f"alloc {free + 1}") == OUT_OF_MEMORY
+        assert tenant.ask(f"alloc {free}") == 0
+        assert tenant.ask("alloc 1") == OUT_OF_MEMORY
+        assert tenant.ask("info") == [0, LIMIT * MIB]
+        assert tenant.end() == ""
 
 
 def test_small_blocks_fill_the_limit_to_the_last(container: Container) -> None:
-    with Holder(container) as holder:
-        free, _ = holder.ask("info")
-        assert holder.ask("fill 1048576") == free // MIB
-        assert holder.ask("freeall") == 0
-        assert holder.ask("info")[0] == free
+    with Tenant(container) as tenant:
+        free, _ = tenant.ask("info")
+        assert tenant.ask("fill 1048576") == free // MIB
+        assert tenant.ask("freeall") == 0
+        assert tenant.ask("info")[0] == free
 
 
 def test_cuda_and_nvml_tell_one_story(container: Container) -> None:
-    with Holder(container) as holder:
-        holder.ask(f"alloc {1000 * MIB}")
-        free, total = holder.ask("info")
-        (total1, free1, used1), (total2, free2, used2, reserved) = holder.ask("nvml 0")
-        assert total == total1 == total2 == holder.ask("total 0") == LIMIT * MIB
+    with Tenant(container) as tenant:
+        tenant.ask(f"alloc {1000 * MIB}")
+        free, total = tenant.ask("info")
+        (total1, free1, used1), (total2, free2, used2, reserved) = tenant.ask("nvml 0")
+        assert total == total1 == total2 == tenant.ask("total 0") == LIMIT * MIB
         assert free == free1 == free2
         assert used1 == used2 == total - free
         assert reserved == 0
-        assert holder.ask("nvml 1")[0] == [20 << 30, 20 << 30, 0]
+        assert tenant.ask("nvml 1")[0] == [20 << 30, 20 << 30, 0]
 
 
 def test_the_machine_saw_what_the_books_say(container: Container) -> None:
-    with Holder(container) as holder:
-        holder.ask(f"alloc {512 * MIB}")
-        share = machine.open_machine(container.machine).witness().of(holder.pid)
+    with Tenant(container) as tenant:
+        tenant.ask(f"alloc {512 * MIB}")
+        share = machine.open_machine(container.machine).witness().of(tenant.pid)
         region = read_region(container.region)
         assert share is not None
         assert share.bytes == region.total()
@@ -98,7 +98,7 @@ def test_the_machine_saw_what_the_books_say(container: Container) -> None:
 
 
 def test_two_processes_share_one_limit(container: Container) -> None:
-    with Holder(container) as first, Holder(container) as second:
+    with Tenant(container) as first, Tenant(container) as second:
         free, _ = first.ask("info")
         assert free == (LIMIT - 2 * CONTEXT) * MIB
         assert first.ask(f"alloc {free - BLOCK}") == 0
@@ -109,7 +109,7 @@ def test_two_processes_share_one_limit(container: Container) -> None:
 
 
 def test_a_killed_process_gives_back_at_the_next_request_even_as_a_zombie(container: Container) -> None:
-    with Holder(container) as first, Holder(container) as second:
+    with Tenant(container) as first, Tenant(container) as second:
         free, _ = first.ask("info")
         assert first.ask(f"alloc {free}") == 0
         assert second.ask("alloc 1") == OUT_OF_MEMORY
@@ -119,18 +119,18 @@ def test_a_killed_process_gives_back_at_the_next_request_even_as_a_zombie(contai
 
 
 def test_a_process_that_ends_leaves_an_empty_slot(container: Container) -> None:
-    with Holder(container) as holder:
-        holder.ask(f"alloc {100 * MIB}")
-        holder.end()
+    with Tenant(container) as tenant:
+        tenant.ask(f"alloc {100 * MIB}")
+        tenant.end()
     assert read_region(container.region).slots == ()  # for monitors, at once
-    with Holder(container):
+    with Tenant(container):
         region = read_region(container.region)
         assert [slot.index for slot in region.live] == [0]
         assert region.proc_num == 1
 
 
 def test_a_process_that_ends_slowly_counts_until_the_card_has_all_back(container: Container) -> None:
-    with Holder(container) as other:
+    with Tenant(container) as other:
         free, _ = other.ask("info")
         ending = container.start(PROGRAMS / "linger", str(1000 * MIB))
         assert ending.stdout is not None
@@ -148,24 +148,24 @@ def test_a_process_that_ends_slowly_counts_until_the_card_has_all_back(container
 
 
 def test_the_context_is_charged_once_and_given_back(container: Container) -> None:
-    with Holder(container) as holder:
+    with Tenant(container) as tenant:
         assert read_region(container.region).total() == CONTEXT * MIB
-        holder.ask(f"alloc {MIB}")
-        assert holder.ask("release") == 0
+        tenant.ask(f"alloc {MIB}")
+        assert tenant.ask("release") == 0
         assert read_region(container.region).total() == 0
 
 
 def test_a_reset_drops_every_allocation_of_the_context(container: Container) -> None:
-    with Holder(container) as holder:
-        holder.ask(f"alloc {700 * MIB}")
-        assert holder.ask("reset") == 0
+    with Tenant(container) as tenant:
+        tenant.ask(f"alloc {700 * MIB}")
+        assert tenant.ask("reset") == 0
         assert read_region(container.region).total() == 0
 
 
 def test_each_card_has_its_own_limit(container: Container) -> None:
-    with Holder(container, device=1) as holder:
-        assert holder.ask("info")[1] == 20 << 30
-        assert holder.ask(f"alloc {4 << 30}") == 0
+    with Tenant(container, device=1) as tenant:
+        assert tenant.ask("info")[1] == 20 << 30
+        assert tenant.ask(f"alloc {4 << 30}") == 0
     assert read_region(container.region).limit[:2] == (LIMIT * MIB, 20 << 30)
 
 
@@ -173,9 +173,9 @@ def test_each_card_has_its_own_limit(container: Container) -> None:
 def test_limits_follow_the_card_and_not_its_place_in_visible_devices(container: Container, by: str) -> None:
     cards = machine.machine_of("2xA100-SXM4-40GB").cards
     visible = "1,0" if by == "index" else f"{cards[1].uuid},{cards[0].uuid}"
-    with Holder(container, device=0, CUDA_VISIBLE_DEVICES=visible) as holder:
-        assert holder.ask("info")[1] == 20 << 30  # CUDA's device 0 is the machine's card 1
-        holder.ask(f"alloc {MIB}")
+    with Tenant(container, device=0, CUDA_VISIBLE_DEVICES=visible) as tenant:
+        assert tenant.ask("info")[1] == 20 << 30  # CUDA's device 0 is the machine's card 1
+        tenant.ask(f"alloc {MIB}")
         (slot,) = read_region(container.region).live
         assert slot.used[0][4] == 0
         assert slot.used[1][2] == BLOCK
@@ -183,59 +183,59 @@ def test_limits_follow_the_card_and_not_its_place_in_visible_devices(container: 
 
 def test_a_limit_above_the_card_shows_the_card(card: Path, tmp_path: Path) -> None:
     container = Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "1000g"})
-    with Holder(container) as holder:
-        free, total = holder.ask("info")
+    with Tenant(container) as tenant:
+        free, total = tenant.ask("info")
         assert free < total < 41 << 30
-        assert holder.ask("total 0") == total
-        assert holder.ask(f"alloc {45 << 30}") == OUT_OF_MEMORY  # the driver's own answer
-        assert holder.ask("info")[0] == free
+        assert tenant.ask("total 0") == total
+        assert tenant.ask(f"alloc {45 << 30}") == OUT_OF_MEMORY  # the driver's own answer
+        assert tenant.ask("info")[0] == free
 
 
 def test_without_limits_the_answers_are_the_drivers(card: Path, tmp_path: Path) -> None:
-    with Holder(Container(card, tmp_path)) as ours, Holder(Container(card, tmp_path), LD_PRELOAD="<unset>") as native:
+    with Tenant(Container(card, tmp_path)) as ours, Tenant(Container(card, tmp_path), LD_PRELOAD="<unset>") as native:
         assert ours.ask("info") == native.ask("info")
         assert ours.ask("nvml 0") == native.ask("nvml 0")
 
 
 def test_a_live_change_of_the_limit_holds_at_once(container: Container) -> None:
-    with Holder(container) as holder:
+    with Tenant(container) as tenant:
         patch_region(container.region, LIMIT_AT, "<Q", 1000 * MIB)
-        assert holder.ask("info") == [(1000 - CONTEXT) * MIB, 1000 * MIB]
-        assert holder.ask(f"alloc {1000 * MIB}") == OUT_OF_MEMORY
+        assert tenant.ask("info") == [(1000 - CONTEXT) * MIB, 1000 * MIB]
+        assert tenant.ask(f"alloc {1000 * MIB}") == OUT_OF_MEMORY
         patch_region(container.region, LIMIT_AT, "<Q", 100 * MIB)  # below what is in use
-        assert holder.ask("info") == [0, 100 * MIB]
-        assert holder.ask("nvml 0")[0] == [100 * MIB, 0, 100 * MIB]
+        assert tenant.ask("info") == [0, 100 * MIB]
+        assert tenant.ask("nvml 0")[0] == [100 * MIB, 0, 100 * MIB]
 
 
 def test_the_driver_refusing_gives_the_booking_back(container: Container) -> None:
-    with Holder(container) as holder:
-        free, _ = holder.ask("info")
+    with Tenant(container) as tenant:
+        free, _ = tenant.ask("info")
         with machine.open_machine(container.machine) as emulated:
             emulated.set_fault(machine.FaultModel(call="cuMemAlloc", code=999, count=1))
-            assert holder.ask(f"alloc {MIB}") == 999
+            assert tenant.ask(f"alloc {MIB}") == 999
             emulated.clear_faults()
-        assert holder.ask("info")[0] == free
-        assert holder.ask(f"alloc {MIB}") == 0
+        assert tenant.ask("info")[0] == free
+        assert tenant.ask(f"alloc {MIB}") == 0
 
 
 def test_a_free_that_the_driver_refuses_stays_booked(container: Container) -> None:
-    with Holder(container) as holder:
-        holder.ask(f"alloc {MIB}")
-        free, _ = holder.ask("info")
+    with Tenant(container) as tenant:
+        tenant.ask(f"alloc {MIB}")
+        free, _ = tenant.ask("info")
         with machine.open_machine(container.machine) as emulated:
             emulated.set_fault(machine.FaultModel(call="cuMemFree", code=1, count=1))
-            assert holder.ask("free") == 1
+            assert tenant.ask("free") == 1
             emulated.clear_faults()
-        assert holder.ask("info")[0] == free
+        assert tenant.ask("info")[0] == free
 
 
 def test_more_than_the_card_only_where_it_was_asked_for(card: Path, tmp_path: Path) -> None:
     limits = {"CUDA_DEVICE_MEMORY_LIMIT": "60g"}
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    with Holder(Container(card, tmp_path / "a", limits)) as plain:
+    with Tenant(Container(card, tmp_path / "a", limits)) as plain:
         assert plain.ask(f"alloc {41 << 30}") == OUT_OF_MEMORY
-    with Holder(Container(card, tmp_path / "b", {**limits, "CUDA_OVERSUBSCRIBE": "true"})) as willing:
+    with Tenant(Container(card, tmp_path / "b", {**limits, "CUDA_OVERSUBSCRIBE": "true"})) as willing:
         assert willing.ask(f"alloc {60 << 30}") == OUT_OF_MEMORY
 
 
@@ -246,15 +246,15 @@ def test_cuda_and_nvml_tell_one_figure_and_all_that_they_call_free_is_to_be_had(
 ) -> None:
     """Of a share beyond the card they told of three different ones, and most of the largest was never to be had."""
     share = {"CUDA_DEVICE_MEMORY_LIMIT": f"{limit}m", "CUDA_OVERSUBSCRIBE": oversubscribe}
-    with Holder(Container(card, tmp_path, share)) as holder:
-        free, total = holder.ask("info")
-        one, two = holder.ask("nvml 0")
-        assert total == holder.ask("total 0") == one[0] == two[0] == min(limit * MIB, USABLE)
+    with Tenant(Container(card, tmp_path, share)) as tenant:
+        free, total = tenant.ask("info")
+        one, two = tenant.ask("nvml 0")
+        assert total == tenant.ask("total 0") == one[0] == two[0] == min(limit * MIB, USABLE)
         assert free == one[1] == two[1]
-        blocks = holder.ask(f"fill {2 * MIB}")
+        blocks = tenant.ask(f"fill {2 * MIB}")
         assert free - 2 * MIB < blocks * 2 * MIB <= free
-        assert holder.ask("info") == [free - blocks * 2 * MIB, total]
-        assert holder.ask(f"alloc {2 * MIB}") == OUT_OF_MEMORY
+        assert tenant.ask("info") == [free - blocks * 2 * MIB, total]
+        assert tenant.ask(f"alloc {2 * MIB}") == OUT_OF_MEMORY
 
 
 def test_nvidia_smi_shows_the_limit_and_takes_nothing(container: Container) -> None:

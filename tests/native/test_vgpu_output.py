@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from kit.vgpu_kit import LIMIT as LIMIT_AT
 from kit.vgpu_kit import MIB, SM_LIMIT, Container, build, patch_region, python
-from kit.vgpu_talk import Holder
+from kit.vgpu_talk import Tenant
 
 from pumice_lab import machine
 
@@ -27,26 +27,26 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def two_processes(container: Container, **more: str) -> list[list[str]]:
     """The lines that two processes of the container write, both alive at the same time."""
-    with Holder(container) as first, Holder(container, **more) as second:
+    with Tenant(container) as first, Tenant(container, **more) as second:
         return [second.end().splitlines(), first.end().splitlines()]
 
 
 def test_a_refused_allocation_is_not_worth_a_line_until_somebody_asks(card: Path, tmp_path: Path) -> None:
     container = Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "3000m"})
-    with Holder(container) as quiet, Holder(container, LIBCUDA_LOG_LEVEL="3") as talking:
-        for holder in (quiet, talking):
-            free, _ = holder.ask("info")
-            assert holder.ask(f"alloc {free + 1}") == OUT_OF_MEMORY
+    with Tenant(container) as quiet, Tenant(container, LIBCUDA_LOG_LEVEL="3") as talking:
+        for tenant in (quiet, talking):
+            free, _ = tenant.ask("info")
+            assert tenant.ask(f"alloc {free + 1}") == OUT_OF_MEMORY
         assert quiet.end() == ""
         assert f"{free + 1} bytes asked for" in talking.end()
 
 
 def test_a_live_change_of_the_limits_is_no_complaint_of_later_processes(card: Path, tmp_path: Path) -> None:
     container = Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "3000m", "CUDA_DEVICE_SM_LIMIT": "50"})
-    with Holder(container) as first:
+    with Tenant(container) as first:
         patch_region(container.region, LIMIT_AT, "<Q", 2000 * MIB)
         patch_region(container.region, SM_LIMIT, "<Q", 30)
-        with Holder(container) as later:
+        with Tenant(container) as later:
             assert later.ask("info")[1] == 2000 * MIB
             assert later.end() == ""
         assert first.end() == ""
@@ -54,7 +54,7 @@ def test_a_live_change_of_the_limits_is_no_complaint_of_later_processes(card: Pa
 
 def test_another_limit_than_the_containers_is_one_line_of_the_container(card: Path, tmp_path: Path) -> None:
     container = Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "3000m"})
-    with Holder(container):
+    with Tenant(container):
         second, _ = two_processes(container, CUDA_DEVICE_MEMORY_LIMIT="30g")
         again, _ = two_processes(container, CUDA_DEVICE_MEMORY_LIMIT="30g")
         other, _ = two_processes(container, CUDA_DEVICE_MEMORY_LIMIT="20g")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from kit.vgpu_kit import LIBRARY, MIB, PROGRAMS, Container, build, read_region
-from kit.vgpu_talk import Holder
+from kit.vgpu_talk import Tenant
 
 from pumice_lab import machine
 
@@ -32,8 +32,8 @@ def container(card: Path, tmp_path: Path) -> Container:
 
 def test_a_monitor_finds_every_field_where_it_looks(container: Container) -> None:
     cards = machine.machine_of("2xTesla-V100-SXM2-16GB").cards
-    with Holder(container, device=1) as holder:
-        holder.ask(f"alloc {10 * MIB}")
+    with Tenant(container, device=1) as tenant:
+        tenant.ask(f"alloc {10 * MIB}")
         region = read_region(container.region)
         assert (region.magic, region.version) == (19920718, (1, 2))
         assert region.device_num == 2
@@ -43,7 +43,7 @@ def test_a_monitor_finds_every_field_where_it_looks(container: Container) -> Non
         assert region.sm_limit == (40,) * 16
         assert (region.priority, region.utilization_switch, region.recent_kernel) == (0, 1, 2)
         (slot,) = region.slots
-        assert (slot.pid, slot.status, region.proc_num) == (holder.pid, 1, 1)
+        assert (slot.pid, slot.status, region.proc_num) == (tenant.pid, 1, 1)
         context, module, data, offset, total = slot.used[1]
         assert (module, data, offset, total) == (0, 10 * MIB, 0, context + 10 * MIB)
         assert all(not any(used) for index, used in enumerate(slot.used) if index != 1)
@@ -51,7 +51,7 @@ def test_a_monitor_finds_every_field_where_it_looks(container: Container) -> Non
 
 
 def test_slots_of_the_dead_are_all_zero_after_the_next_look(container: Container) -> None:
-    with Holder(container) as first, Holder(container) as second:
+    with Tenant(container) as first, Tenant(container) as second:
         first.ask(f"alloc {MIB}")
         first.kill()
         assert second.ask(f"alloc {4000 * MIB}") == OUT_OF_MEMORY
@@ -72,11 +72,11 @@ def test_the_share_used_is_published(card: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("driver", ["driver-12090", "driver-11080"])
 def test_the_limit_holds_on_older_drivers(card: Path, tmp_path: Path, driver: str) -> None:
-    with Holder(Container(card, tmp_path, LIMIT, driver)) as holder:
-        free, total = holder.ask("info")
+    with Tenant(Container(card, tmp_path, LIMIT, driver)) as tenant:
+        free, total = tenant.ask("info")
         assert total == 3000 * MIB
-        assert holder.ask(f"alloc {free + 1}") == OUT_OF_MEMORY
-        assert holder.ask(f"alloc {free}") == 0
+        assert tenant.ask(f"alloc {free + 1}") == OUT_OF_MEMORY
+        assert tenant.ask(f"alloc {free}") == 0
 
 
 def test_the_limit_holds_without_nvml(card: Path, tmp_path: Path) -> None:
@@ -84,11 +84,11 @@ def test_the_limit_holds_without_nvml(card: Path, tmp_path: Path) -> None:
     folder.mkdir()
     shutil.copy(machine.library_dir() / "libcuda.so.1", folder)
     container = Container(card, tmp_path, LIMIT)
-    with Holder(container, LD_LIBRARY_PATH=str(folder)) as holder:
-        free, total = holder.ask("info")
+    with Tenant(container, LD_LIBRARY_PATH=str(folder)) as tenant:
+        free, total = tenant.ask("info")
         assert total - free == 300 * MIB  # nothing measures the context, so it is taken to be this large
-        assert holder.ask(f"alloc {free + 1}") == OUT_OF_MEMORY
-        assert holder.ask(f"alloc {free}") == 0
+        assert tenant.ask(f"alloc {free + 1}") == OUT_OF_MEMORY
+        assert tenant.ask(f"alloc {free}") == 0
         region = read_region(container.region)
         assert region.device_num == 2
         assert [uuid.rstrip(b"\0").decode() for uuid in region.uuids[:2]] == [

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from kit.seeds import chosen_seed
 from kit.vgpu_kit import MIB, MIXES, PROGRAMS, Mix, build, on_a_switch, python, read_region
-from kit.vgpu_talk import Holder
+from kit.vgpu_talk import Tenant
 from kit.walled import Walled, page_of
 
 from pumice.wire.limits_page import GrantedCard
@@ -69,13 +69,13 @@ def test_what_a_program_holds_is_nobody_elses_whatever_is_zeroed_meanwhile(
     walled: Walled, damages: tuple[str, ...]
 ) -> None:
     """Eight zeroed bytes gave a second share: the file was taken for one of another library."""
-    holder = walled.start(*python("attempt.py", "nothing"))
-    assert holder.stdout is not None
-    assert json.loads(holder.stdout.readline())[1] > 0
+    tenant = walled.start(*python("attempt.py", "nothing"))
+    assert tenant.stdout is not None
+    assert json.loads(tenant.stdout.readline())[1] > 0
     for what in damages:
         assert blocks_of_another(walled, what) == 0
         assert peak(walled) <= LIMIT
-    holder.communicate("\n", timeout=60)
+    tenant.communicate("\n", timeout=60)
     assert blocks_of_another(walled) > 0
     assert peak(walled) <= LIMIT
 
@@ -97,13 +97,13 @@ def test_random_and_aimed_writes_while_programs_allocate_give_never_a_byte_more(
 
 
 def test_a_program_goes_on_and_is_told_what_it_holds_once_nobody_damages_the_region_any_more(walled: Walled) -> None:
-    holder = Holder(walled)
-    assert holder.ask(f"alloc {1000 * MIB}") == 0
+    tenant = Tenant(walled)
+    assert tenant.ask(f"alloc {1000 * MIB}") == 0
     before = read_region(walled.region)
     damage(walled.region, random.Random(chosen_seed()), 20_000)
     begun = time.monotonic()
     while time.monotonic() - begun < 30:
-        slots = [slot for slot in read_region(walled.region).slots if slot.pid == holder.pid]
+        slots = [slot for slot in read_region(walled.region).slots if slot.pid == tenant.pid]
         if slots and slots[0].used[0][4] == 1000 * MIB + slots[0].used[0][0] and slots[0].used[0][0] > 0:
             break
         time.sleep(0.05)
@@ -113,9 +113,9 @@ def test_a_program_goes_on_and_is_told_what_it_holds_once_nobody_damages_the_reg
     after = read_region(walled.region)
     for what in ("magic", "version", "device_num", "uuids", "limit", "sm_limit"):
         assert getattr(after, what) == getattr(before, what), what
-    assert holder.ask(f"alloc {1000 * MIB}") == 0
+    assert tenant.ask(f"alloc {1000 * MIB}") == 0
     assert peak(walled) <= LIMIT
-    holder.end()
+    tenant.end()
 
 
 def test_who_asks_while_the_region_is_damaged_has_an_answer_within_a_second(walled: Walled) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from kit.vgpu_kit import LIBRARY, MIB, PROGRAMS, Container, build, python, read_region
-from kit.vgpu_talk import Holder
+from kit.vgpu_talk import Tenant
 
 from pumice.adapters.region.extension import read_extension
 from pumice_lab import machine
@@ -37,9 +37,9 @@ def container(card: Path, tmp_path: Path) -> Container:
     return Container(card, tmp_path, LIMIT)
 
 
-def is_limited(holder: Holder) -> bool:
-    free, total = holder.ask("info")
-    return bool(total == 3000 * MIB and holder.ask(f"alloc {free + 1}") == OUT_OF_MEMORY and holder.ask("alloc 1") == 0)
+def is_limited(tenant: Tenant) -> bool:
+    free, total = tenant.ask("info")
+    return bool(total == 3000 * MIB and tenant.ask(f"alloc {free + 1}") == OUT_OF_MEMORY and tenant.ask("alloc 1") == 0)
 
 
 # ---- bad input ------------------------------------------------------------------------------------------------------
@@ -68,12 +68,12 @@ LIES = {
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_a_damaged_or_older_region_is_made_anew_and_limits_hold(container: Container, name: str) -> None:
     container.region.write_bytes(UNREADABLE[name])
-    with Holder(container, LIBCUDA_LOG_LEVEL="1") as holder:
-        assert is_limited(holder)
+    with Tenant(container, LIBCUDA_LOG_LEVEL="1") as tenant:
+        assert is_limited(tenant)
         region = read_region(container.region)
         assert (region.version, region.size) == ((1, 2), WHOLE_BYTES)
         assert len(region.live) == 1
-        lines = holder.end().splitlines()
+        lines = tenant.end().splitlines()
     assert len(lines) == (name in LIES)  # an older layout, or a creation cut short, is nothing to complain of
     assert not lines or f"{container.region}: its magic, version or size lies" in lines[0]
 
@@ -93,9 +93,9 @@ def test_what_cannot_be_a_region_costs_one_line_and_limits_hold(
         os.mkfifo(path)
     else:
         path = tmp_path / "no/such/folder/region.cache"
-    with Holder(container, CUDA_DEVICE_MEMORY_SHARED_CACHE=str(path), LIBCUDA_LOG_LEVEL="1") as holder:
-        assert is_limited(holder)
-        (line,) = holder.end().splitlines()
+    with Tenant(container, CUDA_DEVICE_MEMORY_SHARED_CACHE=str(path), LIBCUDA_LOG_LEVEL="1") as tenant:
+        assert is_limited(tenant)
+        (line,) = tenant.end().splitlines()
     assert str(path) in line
     assert "limits hold for this process alone" in line
     if kind == "foreign file":
@@ -116,18 +116,18 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_costs_one_line_and_limits_hold(container: Container, small_disk: Path) -> None:
     region = str(small_disk / "r.cache")
-    with Holder(container, CUDA_DEVICE_MEMORY_SHARED_CACHE=region, LIBCUDA_LOG_LEVEL="1") as holder:
-        assert is_limited(holder)
-        (line,) = holder.end().splitlines()
+    with Tenant(container, CUDA_DEVICE_MEMORY_SHARED_CACHE=region, LIBCUDA_LOG_LEVEL="1") as tenant:
+        assert is_limited(tenant)
+        (line,) = tenant.end().splitlines()
     assert "No space left on device" in line
 
 
 def test_a_read_only_disk_costs_one_line_and_limits_hold(container: Container, small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     region = str(small_disk / "r.cache")
-    with Holder(container, CUDA_DEVICE_MEMORY_SHARED_CACHE=region, LIBCUDA_LOG_LEVEL="1") as holder:
-        assert is_limited(holder)
-        (line,) = holder.end().splitlines()
+    with Tenant(container, CUDA_DEVICE_MEMORY_SHARED_CACHE=region, LIBCUDA_LOG_LEVEL="1") as tenant:
+        assert is_limited(tenant)
+        (line,) = tenant.end().splitlines()
     assert "Read-only file system" in line
 
 
@@ -146,7 +146,7 @@ def test_the_region_of_another_user_is_used_where_it_may_be(mode: int, shared: b
             shutil.copy(file, folder)
         container = Container(folder / "m", folder, LIMIT)
         machine.create(machine.machine_of("A100-SXM4-80GB"), container.machine)
-        with Holder(container):
+        with Tenant(container):
             os.chmod(container.region, mode)
             own = {"LD_PRELOAD": str(folder / "libvgpu.so"), "LD_LIBRARY_PATH": str(folder), "LIBCUDA_LOG_LEVEL": "1"}
             ran = subprocess.run(
@@ -183,10 +183,10 @@ def test_bad_limits_fail_closed_for_memory_and_open_for_cores(
     card: Path, tmp_path: Path, limits: dict[str, str], total_mib: int, complaint: str
 ) -> None:
     container = Container(card, tmp_path, limits)
-    with Holder(container, LIBCUDA_LOG_LEVEL="1") as holder:
-        assert holder.ask("info")[1] == total_mib * MIB
+    with Tenant(container, LIBCUDA_LOG_LEVEL="1") as tenant:
+        assert tenant.ask("info")[1] == total_mib * MIB
         assert read_region(container.region).sm_limit[0] >= 100
-        lines = holder.end().splitlines()
+        lines = tenant.end().splitlines()
     assert len(lines) == bool(complaint)
     assert not lines or complaint in lines[0]
 
@@ -194,11 +194,11 @@ def test_bad_limits_fail_closed_for_memory_and_open_for_cores(
 @pytest.mark.parametrize("text", ["", "0"])
 def test_a_memory_limit_that_says_nothing_is_none(card: Path, tmp_path: Path, text: str) -> None:
     with (
-        Holder(Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": text}), LIBCUDA_LOG_LEVEL="1") as holder,
-        Holder(Container(card, tmp_path), LD_PRELOAD="<unset>") as native,
+        Tenant(Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": text}), LIBCUDA_LOG_LEVEL="1") as tenant,
+        Tenant(Container(card, tmp_path), LD_PRELOAD="<unset>") as native,
     ):
-        assert holder.ask("info")[1] == native.ask("info")[1]
-        assert holder.end() == ""
+        assert tenant.ask("info")[1] == native.ask("info")[1]
+        assert tenant.end() == ""
 
 
 @pytest.mark.parametrize("text", ["-1", "3gg", "99999999999g"])
@@ -212,11 +212,11 @@ def test_a_memory_limit_that_nobody_can_read_gives_nothing_and_says_so(card: Pat
 def test_more_visible_cards_than_limits_leave_no_card_unlimited(tmp_path: Path) -> None:
     machine.create(machine.machine_of("2xA100-SXM4-40GB"), tmp_path / "m")
     container = Container(tmp_path / "m", tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT_0": "2g"})
-    with Holder(container, device=1, LIBCUDA_LOG_LEVEL="1") as holder:
-        free, total = holder.ask("info")
+    with Tenant(container, device=1, LIBCUDA_LOG_LEVEL="1") as tenant:
+        free, total = tenant.ask("info")
         assert total == 2 << 30
-        assert holder.ask(f"alloc {free + 1}") == OUT_OF_MEMORY
-        assert [first[0] for first in (holder.ask("nvml 0")[0], holder.ask("nvml 1")[0])] == [2 << 30] * 2
+        assert tenant.ask(f"alloc {free + 1}") == OUT_OF_MEMORY
+        assert [first[0] for first in (tenant.ask("nvml 0")[0], tenant.ask("nvml 1")[0])] == [2 << 30] * 2
 
 
 def test_a_region_that_cannot_be_had_does_not_stop_the_launches(card: Path, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_region_that_cannot_be_had_does_not_stop_the_launches(card: Path, tmp_
 
 
 def test_a_later_environment_does_not_change_the_limit(container: Container) -> None:
-    with Holder(container), Holder(container, CUDA_DEVICE_MEMORY_LIMIT="30g") as second:
+    with Tenant(container), Tenant(container, CUDA_DEVICE_MEMORY_LIMIT="30g") as second:
         assert second.ask("info")[1] == 3000 * MIB
         (line,) = second.end().splitlines()
     assert "the region's memory limit" in line
@@ -242,7 +242,7 @@ def test_a_later_environment_does_not_change_the_limit(container: Container) -> 
 def test_a_process_without_environment_is_limited_by_the_region_beside_the_library(card: Path, tmp_path: Path) -> None:
     library = shutil.copy(LIBRARY, tmp_path / "libvgpu.so")
     container = Container(card, tmp_path, LIMIT)
-    with Holder(container):
+    with Tenant(container):
         environment = container.environment()
         kept = {name: environment[name] for name in ("LD_LIBRARY_PATH", "PUMICE_MACHINE")}  # what a machine needs
         ran = subprocess.run(
@@ -261,9 +261,9 @@ def test_two_regions_beside_the_library_are_no_answer(card: Path, tmp_path: Path
     container = Container(card, tmp_path, LIMIT)
     common = Path("/tmp/cudevshr.cache")  # where a process without any hint keeps its region, as upstream's does
     was_there = common.exists()
-    with Holder(container):
+    with Tenant(container):
         shutil.copy(container.region, tmp_path / "other.cache")
-        with Holder(
+        with Tenant(
             container,
             LD_PRELOAD=str(library),
             CUDA_DEVICE_MEMORY_SHARED_CACHE="<unset>",
@@ -293,29 +293,29 @@ def test_who_makes_the_region_may_take_long_and_nobody_takes_the_limit_for_itsel
 
 
 def test_a_forked_child_does_not_touch_the_parents_slot(container: Container) -> None:
-    with Holder(container) as holder:
-        holder.ask(f"alloc {100 * MIB}")
+    with Tenant(container) as tenant:
+        tenant.ask(f"alloc {100 * MIB}")
         before = read_region(container.region)
-        child_init, child_alloc = holder.ask("fork")
-        assert holder.hear() == "forked"
+        child_init, child_alloc = tenant.ask("fork")
+        assert tenant.hear() == "forked"
         assert child_alloc != 0  # the driver has no context in a forked child
         assert child_init in (0, 3, 999)
         after = read_region(container.region)
         assert after.total() == before.total()
         assert after.live[0] == before.live[0]
-        assert holder.ask("free") == 0
-        assert is_limited(holder)  # the refusal in it gives back the slot that the child left
-        assert [slot.pid for slot in read_region(container.region).live] == [holder.pid]
+        assert tenant.ask("free") == 0
+        assert is_limited(tenant)  # the refusal in it gives back the slot that the child left
+        assert [slot.pid for slot in read_region(container.region).live] == [tenant.pid]
 
 
 def test_an_exec_gives_the_slot_to_the_new_program(container: Container) -> None:
-    with Holder(container) as holder:
-        holder.ask(f"alloc {500 * MIB}")
-        assert holder.ask("exec") == "ready"
+    with Tenant(container) as tenant:
+        tenant.ask(f"alloc {500 * MIB}")
+        assert tenant.ask("exec") == "ready"
         (slot,) = read_region(container.region).live
-        assert slot.pid == holder.pid
+        assert slot.pid == tenant.pid
         assert slot.used[0][2] == 0
-        assert is_limited(holder)
+        assert is_limited(tenant)
 
 
 def test_sixty_four_processes_start_at_once(card: Path, tmp_path: Path) -> None:
@@ -343,8 +343,8 @@ def test_kills_at_any_moment_lose_no_byte_and_leave_no_lock(container: Container
     assert given_up <= rounds // 20  # on a busy machine one that is killed is not given the processor to die with
     extension = read_extension(container.region)  # as `pumice vgpu status` reads it
     assert extension is not None
-    told = extension.waits
-    assert (told.longest_ns, told.count, told.late) == (longest_wait_ns, waits, given_up)
+    reported = extension.waits
+    assert (reported.longest_ns, reported.count, reported.late) == (longest_wait_ns, waits, given_up)
 
 
 def test_the_driver_failing_at_any_call_harms_nobody(container: Container) -> None:
@@ -355,8 +355,8 @@ def test_the_driver_failing_at_any_call_harms_nobody(container: Container) -> No
             ran = container.run(*python("holder.py"), LIBCUDA_LOG_LEVEL="0")
             assert ran.code >= 0, call  # not ended by a signal
             emulated.clear_faults()
-    with Holder(container) as holder:
-        assert is_limited(holder)
+    with Tenant(container) as tenant:
+        assert is_limited(tenant)
 
 
 def test_signals_and_modes_of_the_program_are_left_alone(container: Container) -> None:
@@ -405,7 +405,7 @@ def test_a_killed_launcher_does_not_hold_up_the_others(card: Path, tmp_path: Pat
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
 def test_a_process_of_another_pid_namespace_is_not_taken_for_dead(container: Container) -> None:
-    with Holder(container) as first:
+    with Tenant(container) as first:
         inner = container.start("unshare", "-pf", "--kill-child", *python("holder.py"), LIBCUDA_LOG_LEVEL="0")
         assert inner.stdin is not None
         assert inner.stdout is not None

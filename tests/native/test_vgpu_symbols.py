@@ -31,20 +31,20 @@ def answers(container: Container, *mode: str, **more: str) -> Iterator[tuple[str
     assert ran.code == 0, ran.err
     assert ran.err == ""
     for line in ran.out.splitlines():
-        path, query, holder, name = line.split()
-        yield path, query, holder, name
+        path, query, tenant, name = line.split()
+        yield path, query, tenant, name
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_every_hooked_name_is_ours_where_the_driver_has_it(card: Path, tmp_path: Path, driver: str) -> None:
     container = Container(card, tmp_path, driver=driver)
     native = {(path, query): name for path, query, _, name in answers(container, LD_PRELOAD="<unset>")}
-    for path, query, holder, name in answers(container):
+    for path, query, tenant, name in answers(container):
         assert name == native[path, query], (path, query)
         if query in NAMES and name != "-":
-            assert (holder, name) == ("libvgpu.so", query)
+            assert (tenant, name) == ("libvgpu.so", query)
         else:
-            assert holder != "libvgpu.so"
+            assert tenant != "libvgpu.so"
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -53,18 +53,18 @@ def test_get_proc_address_answers_with_the_version_and_stream_flavour_asked_for(
 ) -> None:
     container = Container(card, tmp_path, driver=driver)
     native = {
-        (path, query): (holder, name) for path, query, holder, name in answers(container, "proc", LD_PRELOAD="<unset>")
+        (path, query): (tenant, name) for path, query, tenant, name in answers(container, "proc", LD_PRELOAD="<unset>")
     }
-    ours = {(path, query): (holder, name) for path, query, holder, name in answers(container, "proc")}
+    ours = {(path, query): (tenant, name) for path, query, tenant, name in answers(container, "proc")}
     assert ours.keys() == native.keys()
     translated = 0
-    for (path, query), (holder, name) in ours.items():
+    for (path, query), (tenant, name) in ours.items():
         if path == "status":
-            assert (holder, name) == native[path, query]  # return code and symbol status are the driver's
+            assert (tenant, name) == native[path, query]  # return code and symbol status are the driver's
             continue
         assert name == native[path, query][1], (path, query)
-        assert (holder == "libvgpu.so") == (name in NAMES), (path, query, holder, name)
-        translated += holder == "libvgpu.so"
+        assert (tenant == "libvgpu.so") == (name in NAMES), (path, query, tenant, name)
+        translated += tenant == "libvgpu.so"
     assert translated > 500
 
 
@@ -74,16 +74,16 @@ def test_a_driver_that_hands_out_other_addresses_than_it_exports_is_translated_b
     """Nothing promises that cuGetProcAddress answers with exported symbols. This driver's are jumps to what it hands out."""
     container = Container(card, tmp_path, driver=str(NATIVE / "build/vgpu/jumping"))
     native = {
-        (path, query): (holder, name.removeprefix("inner_"))
-        for path, query, holder, name in answers(container, "proc", LD_PRELOAD="<unset>")
+        (path, query): (tenant, name.removeprefix("inner_"))
+        for path, query, tenant, name in answers(container, "proc", LD_PRELOAD="<unset>")
     }
     translated = set()
-    for path, query, holder, name in answers(container, "proc"):
+    for path, query, tenant, name in answers(container, "proc"):
         if path == "status":
-            assert (holder, name) == native[path, query]
+            assert (tenant, name) == native[path, query]
             continue
         assert name.removeprefix("inner_") == native[path, query][1], (path, query)
-        assert (holder == "libvgpu.so") == (name in NAMES), (path, query, holder, name)
+        assert (tenant == "libvgpu.so") == (name in NAMES), (path, query, tenant, name)
         translated |= {name} & NAMES
     known = machine.machine_of("A100-SXM4-40GB").cuda
     assert translated == {hook.name for hook in hooks() if hook.library == "CUDA" and hook.since <= known}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from kit.vgpu_kit import MIB, MIXES, PROGRAMS, Container, Mix, build, on_a_switch, python, read_region
-from kit.vgpu_talk import Holder
+from kit.vgpu_talk import Tenant
 
 from pumice_lab import machine
 from pumice_lab.machine.model import FaultModel
@@ -84,7 +84,7 @@ def test_processes_that_only_make_contexts_stay_within_the_limit_together(card: 
 
 def test_what_the_dead_held_is_free_for_all_within_a_second(card: Path, tmp_path: Path) -> None:
     container = Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "4000m"})
-    with Holder(container) as dying, Holder(container) as asking, Holder(container) as idle:
+    with Tenant(container) as dying, Tenant(container) as asking, Tenant(container) as idle:
         assert dying.ask(f"alloc {1500 * MIB}") == 0
         free, _ = asking.ask("info")
         dying.kill()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kit.vgpu_kit import Container, read_region
-from kit.vgpu_talk import Holder
+from kit.vgpu_talk import Tenant
 
 from pumice_lab import machine
 
@@ -14,8 +14,8 @@ def booked(container: Container) -> tuple[int, int, int]:
     return sum(one[0] for one in used), sum(one[1] for one in used), sum(one[2] for one in used)
 
 
-def seen_by_machine(container: Container, *holders: Holder) -> int:
-    shares = [machine.open_machine(container.machine).witness().of(holder.pid) for holder in holders]
+def seen_by_machine(container: Container, *holders: Tenant) -> int:
+    shares = [machine.open_machine(container.machine).witness().of(tenant.pid) for tenant in holders]
     return sum(share.bytes for share in shares if share is not None)
 
 
@@ -28,6 +28,6 @@ def silent_variable(size: int) -> str:
     return f"pumice-global,name=g,bytes={size}"
 
 
-def unbooked(container: Container, *holders: Holder) -> int:
+def unbooked(container: Container, *holders: Tenant) -> int:
     """Return the card's memory beyond the accounting."""
     return seen_by_machine(container, *holders) - read_region(container.region).total()

@@ -228,9 +228,9 @@ class CuttingWorld:
             assert entry.phase is Phase.MADE, entry
             assert seen[entry.place].uuid == entry.uuid, entry
             assert not entry.was or entry.owner not in self.pods, f"nobody was told: {entry}"
-        told = {entry.place for entry in self.journal.entries if entry.phase is not Phase.LOST}
-        assert told.isdisjoint(self.strangers)
-        assert set(seen) == told | set(self.strangers)
+        reported = {entry.place for entry in self.journal.entries if entry.phase is not Phase.LOST}
+        assert reported.isdisjoint(self.strangers)
+        assert set(seen) == reported | set(self.strangers)
         assert {place: seen[place].uuid for place in self.strangers} == self.strangers
         for uid, given in self.pods.items():
             for place, uuid in given.items():

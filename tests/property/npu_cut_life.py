@@ -52,7 +52,7 @@ class Life:
         self.count = 0
 
     def step(self) -> None:
-        act = self.rng.choices([self.arrive, self.serve, self.tell, self.leave], [4, 5, 4, 2])[0]
+        act = self.rng.choices([self.arrive, self.serve, self.announce, self.leave], [4, 5, 4, 2])[0]
         act()
         self.world.settle()
 
@@ -89,7 +89,7 @@ class Life:
         self.annotate(serve.patch.name, serve.patch.annotations)
         self.served[template] += 1
 
-    def tell(self) -> None:
+    def announce(self) -> None:
         state = self.keeper.sweep(self.chips.chips.values(), self, self.record, set(self.record))
         for patch in list(realised(map(self.as_seen, self.bound()), self.record, state, self.chips.chips, self.kind)):
             self.annotate(patch.name, patch.annotations)

@@ -24,16 +24,16 @@ TEXTS = st.lists(PIECES, max_size=12).map("".join)
     time=TEXTS,
     phase=st.sampled_from(["allocating", "success", "failed", "", "x"]),
     counts=st.lists(st.sampled_from(["1", "2", "0", "-1", "3k", "500m", "many", "1e99", ""]), min_size=1, max_size=3),
-    held=st.sampled_from([None, frozenset(), frozenset({("uid-p", "c0")})]),
+    allocated=st.sampled_from([None, frozenset(), frozenset({("uid-p", "c0")})]),
 )
-def test_no_annotation_and_no_request_breaks_the_desk(devices, left, time, phase, counts, held):
+def test_no_annotation_and_no_request_breaks_the_desk(devices, left, time, phase, counts, allocated):
     asking = [{"name": f"c{i}", "resources": {"limits": {names.VGPU_NUMBER: text}}} for i, text in enumerate(counts)]
     notes = {names.VGPU_TIME: time, names.BIND_PHASE: phase, names.DEVICES_TO_ALLOCATE: left}
     odd = pod("p", devices, *asking, annotations=notes, inits=(asking[0],))
     at = allocator()
     for ids in (["x"], ["x", "y"]):
-        at.prefer([odd], [f"{A}-0", f"{B}-1", "odd"], [], len(ids), held)
-        decision = at.allocate([odd], ids, held)
+        at.prefer([odd], [f"{A}-0", f"{B}-1", "odd"], [], len(ids), allocated)
+        decision = at.allocate([odd], ids, allocated)
         if isinstance(decision, Serve):
             at.settled(decision)
     at.sweep([odd])
@@ -61,14 +61,14 @@ def test_every_part_is_handed_out_exactly_once_and_to_its_own_container(case):
         objects.append(pod(f"p{number}", parts, *containers, time=100 + number))
         objects[-1].arrival = number + 1
     many = Sharing(split=20)
-    at, held, handed, call = allocator(many), set(), Counter(), 0
+    at, allocated, handed, call = allocator(many), set(), Counter(), 0
     lagging = {}
     for each in objects:
         for i, count in enumerate(sizes[objects.index(each)]):
             if call in kills:
                 at, lagging = allocator(many), {}
             seen = [lagging.get(p.uid, p) for p in objects]
-            decision = at.allocate(seen, [f"id-{call}-{k}" for k in range(count)], frozenset(held))
+            decision = at.allocate(seen, [f"id-{call}-{k}" for k in range(count)], frozenset(allocated))
             assert isinstance(decision, Serve), decision
             assert (decision.work.pod.uid, decision.work.container.name) == (each.uid, f"c{i}")
             handed[decision.work.pod.uid, decision.work.container.name] += 1
@@ -84,8 +84,8 @@ def test_every_part_is_handed_out_exactly_once_and_to_its_own_container(case):
                     lagging.pop(each.uid, None)
                 each.metadata.annotations.update(decision.patch.annotations)
             at.settled(decision)
-            held.add((each.uid, f"c{i}"))
+            allocated.add((each.uid, f"c{i}"))
             call += 1
     assert set(handed.values()) == {1}
     assert all(p.annotations[names.BIND_PHASE] == "success" for p in objects)
-    assert not isinstance(at.allocate(objects, ["again"], frozenset(held)), Refuse | Serve)
+    assert not isinstance(at.allocate(objects, ["again"], frozenset(allocated)), Refuse | Serve)

@@ -57,7 +57,7 @@ def pod(rng: random.Random, name: str) -> NodePod:
     })  # fmt: skip
 
 
-def told(rng: random.Random) -> ConfigMap:
+def reported(rng: random.Random) -> ConfigMap:
     free = [f"Ascend310P-{at}" for at in range(rng.randrange(3))]
     if rng.random() < 0.7:
         found: dict[str, Any] = render_own_devices("n1", device_info(free, time=rng.choice((0, 1, 1 << 40))))
@@ -89,7 +89,7 @@ def run(count: int, seed: int) -> int:
         state = keeper.sweep("AB", Living(), {"a": ",".join(ids), "b": rng.choice(("", "x"))}, {"a", "b"})
         list(realised(pods, {"a": ",".join(ids)}, state, chips.chips, KIND))
         json.dumps(report(KIND.name, chips.chips, chips.unhealthy, state, 1))
-        if gathered.take(told(rng), deleted=rng.random() < 0.1):
+        if gathered.take(reported(rng), deleted=rng.random() < 0.1):
             gathered.config_maps()
     return answered
 

@@ -30,7 +30,7 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self.case = World(seed)
-        self.dice = self.case.dice
+        self.rng = self.case.rng
         self.world = ClaimWorld(seed=seed)
         self.seen: list[Json] = []
         labels = self.case.node["metadata"].get("labels", {})
@@ -50,19 +50,19 @@ class History:
         self.seen = [*(one for one in self.seen if one["metadata"]["name"] not in names), *slices]
 
     def step(self, at: int) -> None:
-        kind = self.dice.choice(("come", "come", "come", "go", "slice", "refuse"))
+        kind = self.rng.choice(("come", "come", "come", "go", "slice", "refuse"))
         if kind == "come" or not self.pods:
-            claims = World(self.dice.randrange(10**6)).claims if self.dice.random() < 0.6 else self.case.claims
+            claims = World(self.rng.randrange(10**6)).claims if self.rng.random() < 0.6 else self.case.claims
             names = {one["metadata"]["name"] for one in self.case.classes}
             if all(ask["deviceClassName"] in names for one in claims for ask in asks(one)):
                 self.pods[f"p{at}"] = claims
                 self.world.ask(f"p{at}", *claims)
         elif kind == "go":
-            name = self.dice.choice(sorted(self.pods))
+            name = self.rng.choice(sorted(self.pods))
             del self.pods[name]
             self.world.delete_pod(name)
         elif kind == "slice" and self.case.slices:
-            one = self.dice.choice(self.case.slices)
+            one = self.rng.choice(self.case.slices)
             if one["metadata"]["name"] in self.world.slices:
                 self.world.withdraw("ResourceSlice", one["metadata"]["name"])
             else:

@@ -79,10 +79,10 @@ def test_nothing_is_lost_and_what_changed_is_told(found, to, flow):
     if once is not None:
         before, after = list(yaml.safe_load_all(text)), list(yaml.safe_load_all(once.text))
         assert bool(once.changes) is (before != after)
-        told = sum(not change.before for change in once.changes)
+        reported = sum(not change.before for change in once.changes)
         for change in once.changes:  # what HAMi's webhook makes a variable of, which has a name and a value
-            told += 0 if change.before != elsewhere.PRIORITY else -1 if change.after == "nothing" else 1
-        assert sum(map(leaves, after)) == sum(map(leaves, before)) + told
+            reported += 0 if change.before != elsewhere.PRIORITY else -1 if change.after == "nothing" else 1
+        assert sum(map(leaves, after)) == sum(map(leaves, before)) + reported
 
 
 def leaves(value: Any) -> int:

@@ -129,10 +129,10 @@ class Brute:
 
 def fewest(case: Case, goal: Goal, most: int) -> int | None:
     """The fewest pods whose moving makes it possible, whatever the order; None: more than that."""
-    asked = question(engine_of(case), goal, case.now, Limits(moves=most))
-    if asked.search is None:
+    requested = question(engine_of(case), goal, case.now, Limits(moves=most))
+    if requested.search is None:
         return None
-    search, trial = asked.search, asked.search.trial
+    search, trial = requested.search, requested.search.trial
     for number in range(1, most + 1):
         for opening in search.openings:
             left = [one.task for uid, one in sorted(search.movers.items()) if one.task not in opening.leaving]

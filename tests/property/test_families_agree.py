@@ -190,6 +190,6 @@ def test_the_vector_path_of_chips_cut_on_demand_agrees_too() -> None:
                 ranked += check(ledger, nodes, pod)
             if isinstance(ledger.place(pod, rng.choice(nodes)), Fit) and rng.random() < 0.8:
                 slice_made(ledger, pod, rng)
-            if ledger.held and rng.random() < 0.2:
-                ledger.leave(ledger.held[rng.choice(sorted(ledger.held))][0])
+            if ledger.allocated and rng.random() < 0.2:
+                ledger.leave(ledger.allocated[rng.choice(sorted(ledger.allocated))][0])
     assert ranked > 100

@@ -91,10 +91,10 @@ def run_annotations(count: int, seed: int) -> dict[str, int]:
     return counts
 
 
-def holds_together(device_type: NvidiaVgpu, inventory: Inventory, held: Allocation) -> None:
+def holds_together(device_type: NvidiaVgpu, inventory: Inventory, allocated: Allocation) -> None:
     """Whatever one pod claims, the card's state is either none at all or one that a later pod can be fitted into."""
     book = NodeDevices.empty("n1", inventory)
-    book.charge("uid", held)
+    book.charge("uid", allocated)
     assert device_type.ranking.card_state(0, book.usages[0], inventory) >= -2
     device_request = device_type.device_request(pod_of("q", limits(1, 3000)))
     assert isinstance(device_request, DeviceRequest)
@@ -109,13 +109,13 @@ def counts_of(device_type: NvidiaVgpu, inventory: Inventory, text: str, counts: 
     if any(devices.containers) and all("," not in d.uuid + d.group for part in devices.containers for d in part):
         assert again.containers == devices.containers
     pod = pod_of("p", annotations={names.VGPU_IDS: text}, node="n1")
-    held = device_type.replay(pod, "n1", inventory)
-    doubts = held.doubts if isinstance(held, Allocation) else (held,) if isinstance(held, Refusal) else ()
+    allocated = device_type.replay(pod, "n1", inventory)
+    doubts = allocated.doubts if isinstance(allocated, Allocation) else (allocated,) if isinstance(allocated, Refusal) else ()
     assert {doubt.field for doubt in doubts} <= {c.uuid for c in inventory.cards}
     counts["doubts"] += len(doubts)
-    if isinstance(held, Allocation):
-        holds_together(device_type, inventory, held)
-        for container_device in held.container_devices:
+    if isinstance(allocated, Allocation):
+        holds_together(device_type, inventory, allocated)
+        for container_device in allocated.container_devices:
             assert container_device.uuid in text
             assert container_device.memory >= 0
             assert container_device.cores >= 0

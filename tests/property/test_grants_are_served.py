@@ -37,8 +37,8 @@ BOUND = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "
 
 
 def engine_with(**arguments: Any) -> Engine:
-    told = {key.replace("__", "."): value for key, value in arguments.items()}
-    engine = Engine(parse_scheduler_conf(conf("predicates", {"deviceshare": told}, "nodeorder")))
+    reported = {key.replace("__", "."): value for key, value in arguments.items()}
+    engine = Engine(parse_scheduler_conf(conf("predicates", {"deviceshare": reported}, "nodeorder")))
     engine.state.groups.put_queue(convert(Queue, volcano.default_queue("default", reclaimable=True)))
     return engine
 

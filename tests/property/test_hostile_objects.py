@@ -99,7 +99,7 @@ def spoiled(obj: dict[str, Any], rng: Random) -> dict[str, Any]:
     return obj
 
 
-def tell(running: Daemon, kind: str, type_: str, obj: dict[str, Any]) -> None:
+def report(running: Daemon, kind: str, type_: str, obj: dict[str, Any]) -> None:
     informers = running.scheduler.informers
     handlers = {name: handle for name, _, _, handle in informers.handlers()}
     informers._take(kind, handlers[kind], WatchEvent(type_, json.dumps(obj).encode()))  # type: ignore[arg-type]
@@ -121,12 +121,12 @@ def test_no_object_ends_the_scheduler(seed: int) -> None:
             for i in range(400):
                 kind = rng.choice(KINDS)
                 type_ = rng.choice(["ADDED", "MODIFIED", "ADDED", "DELETED"])
-                tell(running, kind, type_, spoiled(sound(kind, i, rng), rng))
+                report(running, kind, type_, spoiled(sound(kind, i, rng), rng))
                 if i % 20 == 0:
                     await running.clock.sleep(0.2)
                     assert not running.task.done() or running.task.result() is None
             for i in range(10):  # the API server knows nothing of these pods: their Bindings come back as 404
-                tell(running, "pods", "ADDED", sound("pods", 1000 + i, rng))
+                report(running, "pods", "ADDED", sound("pods", 1000 + i, rng))
             await running.clock.sleep(5)
             await create(running.cluster, pod("bystander", mib=10, cpu="10m"))
             await running.clock.sleep(5)

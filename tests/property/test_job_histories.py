@@ -46,7 +46,7 @@ class History:
         self.world, self.rng = world, Random(seed)
         self.last: dict[str, Json] = {}
         """Uid of a Job to its status as it was last seen."""
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.graves: list[str] = []
         """Uids of deleted Jobs whose things the garbage collector has not taken yet."""
         self.closed = False
@@ -63,7 +63,7 @@ class History:
                  self.lose_group, self.kill, self.die, self.trouble, self.delete, self.collect, self.intrude, self.foresee,
                  self.rewrite, self.take_group, self.write_over, self.close_queue, self.lag, self.wait],
                 [2, 8, 12, 6, 2, 5, 8, 3, 2, 1, 2, 3, 4, 1, 2, 1, 1, 2, 1, 1, 1, 1, 2])[0]  # fmt: skip
-            self.told.append(step.__name__)
+            self.reported.append(step.__name__)
             await step()
             await self.world.clock.sleep(self.rng.choice([0.0, 0.0, 0.01, 0.3, 1.0]))
             await self.look()
@@ -127,11 +127,11 @@ class History:
         for name in await self.some_pods("Running"):
             code = self.rng.choice([0, 0, 1, 3])
             end = {"exitCode": code, "finishedAt": volcano.stamp(self.world.clock.now())}
-            await self.world.tell(name, "Failed" if code else "Succeeded", state={"terminated": end})
+            await self.world.report(name, "Failed" if code else "Succeeded", state={"terminated": end})
 
     async def restart(self) -> None:
         for name in await self.some_pods("Running"):
-            await self.world.tell(name, "Running", ready=True, restartCount=self.rng.randint(1, 3))
+            await self.world.report(name, "Running", ready=True, restartCount=self.rng.randint(1, 3))
 
     async def vanish(self) -> None:
         for name in (await self.some_pods())[:1]:
@@ -416,7 +416,7 @@ def play(seed: int) -> None:
                 await history.play()
                 await history.calm()
             except AssertionError as error:
-                raise AssertionError(f"seed {seed}, after {' '.join(history.told)}: {error}") from error
+                raise AssertionError(f"seed {seed}, after {' '.join(history.reported)}: {error}") from error
 
     run_virtually(story())
 

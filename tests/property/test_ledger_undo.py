@@ -17,7 +17,7 @@ from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.statement import Mark, Statement
 from pumice.scheduler.plugins.contract import Allocatable
 from pumice.scheduler.state.jobs import Job, QueueState
-from pumice.scheduler.state.ledger import Holding, Receipt
+from pumice.scheduler.state.ledger import Placement, Receipt
 from pumice.scheduler.state.tasks import Status
 from pumice.wire.objects import Pod, convert
 
@@ -41,10 +41,10 @@ def picture(world: World) -> Any:
     """Everything that decisions look at, arrays included; numbers of states may differ, what they stand for may not."""
     ledger = world.engine.state.ledger
     cards = {}
-    for name, book in ledger.device_tables.items():
+    for name, device_table in ledger.device_tables.items():
         for where, row in ledger.table.row_of.items():
-            state = book.state_of(row)
-            cards[name, where] = [getattr(book.states.columns, column)[state].tolist()
+            state = device_table.state_of(row)
+            cards[name, where] = [getattr(device_table.states.columns, column)[state].tolist()
                                   for column in ("memory", "cores", "shares", "flags", "state")]  # fmt: skip
     return ledger.fingerprint(), cards
 
@@ -71,7 +71,7 @@ def test_a_trial_that_is_taken_back_leaves_no_trace(slots: bool, before: list[in
         if choice is not None:
             features = engine.state.classes.kind(incoming).features
             receipts.append(engine.state.ledger.reserve(
-                Holding(incoming.metadata.uid, choice.node, cls.request, choice.allocations, features=features)))  # fmt: skip
+                Placement(incoming.metadata.uid, choice.node, cls.request, choice.allocations, features=features)))  # fmt: skip
     order.shuffle(receipts)
     for receipt in receipts:
         engine.state.ledger.undo(receipt)
@@ -90,14 +90,14 @@ def test_what_the_filter_passes_on_an_unchanged_node_is_what_is_booked(picks: li
         task = world.engine.state.tasks[incoming["metadata"]["uid"]]
         expected = world.engine.placer.choose(task.cls)
         world.cycle()
-        holding = world.engine.state.ledger.holdings.get(task.uid)
+        placement = world.engine.state.ledger.placements.get(task.uid)
         if expected is None:
-            assert holding is None
-        elif holding is not None:
-            assert (holding.node, holding.allocations) == (expected.node, expected.allocations)
-        for book in world.engine.state.ledger.device_tables.values():
+            assert placement is None
+        elif placement is not None:
+            assert (placement.node, placement.allocations) == (expected.node, expected.allocations)
+        for device_table in world.engine.state.ledger.device_tables.values():
             for name in ("memory", "cores", "shares"):
-                assert np.all(getattr(book.states.columns, name) >= 0)
+                assert np.all(getattr(device_table.states.columns, name) >= 0)
 
 
 STEPS = st.lists(
@@ -173,7 +173,7 @@ def test_going_back_to_a_mark_leaves_ledger_jobs_and_queues_as_they_were(
     for step, pick in steps:
         tasks = sorted(engine.state.tasks.values(), key=lambda task: task.key)
         waiting = [task for task in tasks if task.status is Status.PENDING]
-        placed = [task for task in tasks if task.uid in engine.state.ledger.holdings]
+        placed = [task for task in tasks if task.uid in engine.state.ledger.placements]
         match step:
             case "place" if waiting:
                 task = waiting[pick % len(waiting)]

@@ -58,7 +58,7 @@ class Checker:
 
     models: dict[str, str]
     anywhere: bool = False
-    held: dict[str, dict[int, str]] = field(default_factory=dict)
+    allocated: dict[str, dict[int, str]] = field(default_factory=dict)
     group: dict[str, str] = field(default_factory=dict)
     lying: dict[str, Partitioned] = field(default_factory=dict)
     """Where slices may lie anywhere: the card as the driver sees it, by NVIDIA's own rules."""
@@ -101,7 +101,7 @@ class Checker:
         assert len(devices) == len(needs), ids
         for device, need in zip(devices, needs, strict=True):
             groups = MODELS[self.models[device.uuid]][3]
-            slots = self.held.setdefault(device.uuid, {})
+            slots = self.allocated.setdefault(device.uuid, {})
             assert device.slot not in slots, f"{device.id} is held by {slots[device.slot]}, and now by {who}"
             assert not slots or self.group[device.uuid] == device.group, f"{device.id}: the card is in another group"
             assert groups[device.group][device.slot][1] >= need, f"{device.id} is smaller than {need}"
@@ -109,13 +109,13 @@ class Checker:
             self.group[device.uuid] = device.group
 
     def leave(self, who: str) -> None:
-        for uuid in list(self.held):
-            self.held[uuid] = {slot: holder for slot, holder in self.held[uuid].items() if holder != who}
+        for uuid in list(self.allocated):
+            self.allocated[uuid] = {slot: holder for slot, holder in self.allocated[uuid].items() if holder != who}
 
     def room(self, need: int) -> bool:
         """Return whether any card has a free slot of that size in a group that it may be in."""
         for uuid, model in self.models.items():
-            slots = self.held.get(uuid) or {}
+            slots = self.allocated.get(uuid) or {}
             for group, sizes in MODELS[model][3].items():
                 if slots and self.group[uuid] != group:
                     continue
@@ -129,7 +129,7 @@ class Checker:
         rules = RULES[rules_name]
         ids = {rule.name: number for number, rule in rules.items()}
         lying = Partitioned(rules)
-        in_use = [groups[self.group[uuid]][slot][0] for slot in self.held[uuid]]
+        in_use = [groups[self.group[uuid]][slot][0] for slot in self.allocated[uuid]]
         for key, profile in enumerate(sorted(in_use, key=lambda name: -rules[ids[name]].length)):
             lying.place(key, ids[profile], lying.open_begins(ids[profile])[0])
 
@@ -138,20 +138,20 @@ def run(operations: int, seed: int, mig_policy: str, *, anywhere: bool = False) 
     rng = random.Random(f"{seed}-{mig_policy}")
     policy = rng.choice(("binpack", "spread", ""))
     device_type = NvidiaVgpu(None, device_settings(policy=policy, mig_policy=mig_policy, mig_off_group=anywhere))
-    book = DeviceTable(device_type)
+    device_table = DeviceTable(device_type)
     checker = Checker({}, anywhere)
     for row, model in enumerate(MODELS):
         memory, product, _, _ = MODELS[model]
         uuids = [f"GPU-{model}-{i}" for i in range(3)]
         checker.models |= dict.fromkeys(uuids, model)
         node = vgpu_node(model, *(card(uuid, memory, 100, product, mode="mig", places=anywhere) for uuid in uuids))
-        book.put(model, row, device_type.inventory(node), 3)
+        device_table.put(model, row, device_type.inventory(node), 3)
     living: dict[str, Allocation] = {}
     counts = {"placed": 0, "refused": 0, "left": 0, "rebuilt": 0}
     for number in range(operations):
         if living and rng.random() < 0.45:
             who = rng.choice(list(living)) if number % 50 else next(iter(living))
-            book.discharge(who, living.pop(who))
+            device_table.discharge(who, living.pop(who))
             (checker.leave_anywhere if anywhere else checker.leave)(who)
             counts["left"] += 1
             continue
@@ -160,7 +160,7 @@ def run(operations: int, seed: int, mig_policy: str, *, anywhere: bool = False) 
         assert isinstance(device_request, DeviceRequest)
         nodes = list(MODELS)
         rng.shuffle(nodes)
-        fits = (device_type.fit(device_request, book.view(node)) for node in nodes)
+        fits = (device_type.fit(device_request, device_table.view(node)) for node in nodes)
         fit = next((outcome for outcome in fits if isinstance(outcome, Fit)), None)
         if fit is None:
             counts["refused"] += 1
@@ -175,17 +175,20 @@ def run(operations: int, seed: int, mig_policy: str, *, anywhere: bool = False) 
             checker.take(uid, ids, needs)
             for container_device in fit.allocation.container_devices:
                 checker.hardware_agrees(container_device.uuid)
-        book.charge(uid, fit.allocation)
+        device_table.charge(uid, fit.allocation)
         living[uid] = fit.allocation
         counts["placed"] += 1
         if number % 97 == 0:
             pod.metadata.annotations[names.VGPU_IDS] = ids
             pod.spec.node_name = fit.allocation.node
-            assert device_type.replay(pod, fit.allocation.node, book.nodes[fit.allocation.node].inventory) == fit.allocation
+            assert (
+                device_type.replay(pod, fit.allocation.node, device_table.nodes[fit.allocation.node].inventory)
+                == fit.allocation
+            )
             counts["rebuilt"] += 1
     for uid, allocation in living.items():
-        book.discharge(uid, allocation)
-    for node_book in book.nodes.values():
+        device_table.discharge(uid, allocation)
+    for node_book in device_table.nodes.values():
         assert all((u.shares, u.memory, u.cores, u.group, u.slots) == (0, 0, 0, "", set()) for u in node_book.usages)
     return counts | ({"outside groups": checker.outside} if anywhere else {})
 

@@ -45,45 +45,49 @@ def test_the_books_rank_as_the_exact_look_decides_whatever_a_pod_names(policy: s
     for seed in range(8):
         rng = random.Random(f"{seed}{policy}{mig_policy}")
         device_type = NvidiaVgpu(None, device_settings(policy=policy, mig_policy=mig_policy, rules=RULES))
-        book = DeviceTable(device_type)
+        device_table = DeviceTable(device_type)
         for number in range(NODES):
-            book.put(f"n{number}", number, device_type.inventory(random_node(rng, number)), NODES)
+            device_table.put(f"n{number}", number, device_type.inventory(random_node(rng, number)), NODES)
         held: dict[str, tuple[Allocation, Marks]] = {}
         for step in range(120):
             pod = random_pod(rng, step)
             device_request = device_type.device_request(pod)
             assert isinstance(device_request, DeviceRequest)
             special += device_type.ranking.without_constraints(device_request) is not None
-            found = {n: device_type.fit(device_request, book.view(f"n{n}")) for n in range(NODES) if f"n{n}" in book.nodes}
+            found = {
+                n: device_type.fit(device_request, device_table.view(f"n{n}"))
+                for n in range(NODES)
+                if f"n{n}" in device_table.nodes
+            }
             fits = {n: fit for n, fit in found.items() if isinstance(fit, Fit)}
-            ranked = book.rank(device_request, None, NODES)
+            ranked = device_table.rank(device_request, None, NODES)
             assert ranked is not None
             assert {n for n in range(NODES) if ranked[0][n]} == set(fits)
             assert all(ranked[1][n] == fit.score for n, fit in fits.items())
             compared += len(fits)
-            change(rng, book, device_type, pod, fits, held)
+            change(rng, device_table, device_type, pod, fits, held)
         for uid, (allocation, _) in held.items():
-            book.discharge(uid, allocation)
-        assert not book._named.marks
+            device_table.discharge(uid, allocation)
+        assert not device_table._named.marks
     assert compared > 1000
     assert special > 300
 
 
-def change(rng: random.Random, book: DeviceTable, device_type: NvidiaVgpu, pod: Pod, fits: dict[int, Fit],
+def change(rng: random.Random, device_table: DeviceTable, device_type: NvidiaVgpu, pod: Pod, fits: dict[int, Fit],
            held: dict[str, tuple[Allocation, Marks]]) -> None:  # fmt: skip
     """Place it, or let somebody leave, or take a node away or bring one with other cards."""
     if fits and rng.random() < 0.6:
         fit = fits[rng.choice(list(fits))]
         held[pod.metadata.uid] = fit.allocation, device_type.marks(pod)
-        book.charge(pod.metadata.uid, *held[pod.metadata.uid])
+        device_table.charge(pod.metadata.uid, *held[pod.metadata.uid])
     elif held and rng.random() < 0.7:
         uid = rng.choice(list(held))
-        book.discharge(uid, held.pop(uid)[0])
+        device_table.discharge(uid, held.pop(uid)[0])
     else:
         number = rng.randrange(NODES)
         if rng.random() < 0.5:
-            book.remove(f"n{number}")
-        elif not book.put(f"n{number}", number, device_type.inventory(random_node(rng, number)), NODES):
+            device_table.remove(f"n{number}")
+        elif not device_table.put(f"n{number}", number, device_type.inventory(random_node(rng, number)), NODES):
             return
         for uid in [uid for uid, (allocation, _) in held.items() if allocation.node == f"n{number}"]:
             del held[uid]

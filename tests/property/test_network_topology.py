@@ -118,7 +118,7 @@ def test_nobody_waits_for_a_switch_that_would_take_him_whatever_happened_before(
     world = World(conf("gang", "predicates", *(["network-topology-aware"] if rng.random() < 0.5 else [])))
     nodes, gangs, serial = [f"n{i}" for i in range(6)], ["g0", "g1", "g2", "g3"], 0
     tiers = {"a": ["n0", "n1"], "b": ["n2", "n3"], "c": ["n4", "n5"]}
-    asked: dict[str, tuple[int, int]] = {}
+    requested: dict[str, tuple[int, int]] = {}
 
     def switches() -> None:
         world.add(*[hyper_node(name, 1, *members) for name, members in tiers.items()], hyper_node("ab", 2, children=["a", "b"]))
@@ -139,9 +139,9 @@ def test_nobody_waits_for_a_switch_that_would_take_him_whatever_happened_before(
                     world.add(node(name, cpu=str(rng.randint(int(before), 3))))
             case 2 | 3:
                 name = rng.choice(gangs)
-                if name not in asked:
-                    asked[name] = rng.choice([1, 1, 1, 2, 3]), rng.randint(2, 6)
-                    tier, size = asked[name]
+                if name not in requested:
+                    requested[name] = rng.choice([1, 1, 1, 2, 3]), rng.randint(2, 6)
+                    tier, size = requested[name]
                     world.add(group(name, minimum=size, topology={"mode": "hard", "highestTierAllowed": tier}))
                     world.add(*[pod(f"{name}-{serial + i}", group=name, cpu="1") for i in range(size)])
                     serial += size
@@ -169,7 +169,7 @@ def test_nobody_waits_for_a_switch_that_would_take_him_whatever_happened_before(
             where.setdefault(obj["metadata"]["annotations"]["scheduling.k8s.io/group-name"], set()).add(at)
     domains = [(1, set(members)) for members in tiers.values()]
     domains += [(2, set(tiers["a"]) | set(tiers["b"])), (3, set(world.nodes))]
-    for name, (tier, size) in asked.items():
+    for name, (tier, size) in requested.items():
         members = [p for p in world.pods.values() if p["metadata"]["name"].startswith(f"{name}-")]
         waiting = [p for p in members if not p["spec"].get("nodeName")]
         held = where.get(name, set())

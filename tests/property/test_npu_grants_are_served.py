@@ -61,7 +61,7 @@ def life(kind: NpuChip, rng: random.Random) -> list[tuple[str, int, str]]:
             if not isinstance(books.place(pod, "n1"), Fit):
                 continue
             there.append(pod)
-        (container_device,) = books.held[pod.metadata.uid][1].container_devices
+        (container_device,) = books.allocated[pod.metadata.uid][1].container_devices
         assert container_device.slot is not None
         steps.append((pod.metadata.name, container_device.card, container_device.slot.profile))
         if pod not in there:

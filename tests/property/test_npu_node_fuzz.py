@@ -72,8 +72,8 @@ def run(count: int, seed: int) -> int:
     for _ in range(count):
         allocator = NpuAllocator("n", NpuSharing(chip("310P3"), soft=rng.random() < 0.3))
         allocator.show(CARDS, {"U1": "ill"} if rng.random() < 0.1 else {})
-        held = rng.choice((None, frozenset(), frozenset({("a", "c0")})))
-        decision = allocator.allocate([pod(rng, "a"), pod(rng, "b")], ["x"] * rng.randrange(1, 3), held)
+        allocated = rng.choice((None, frozenset(), frozenset({("a", "c0")})))
+        decision = allocator.allocate([pod(rng, "a"), pod(rng, "b")], ["x"] * rng.randrange(1, 3), allocated)
         answered += isinstance(decision, Serve | Cut)
         assert decision is None or isinstance(decision, Serve | Cut | Refuse | Outdated | Conflict)
         left_out = rng.choice([{}, [], {"index": [0, "1"]}, {"uuid": 3}, 3])

@@ -83,18 +83,18 @@ def fuzz_pods_and_nodes(seeds: Iterable[int]) -> None:
         books = TinyLedger(device_type)
         books.add_node(said)
         notes = {"huawei.com/npu-core": rng.choice(JUNK), "huawei.com/AscendReal": rng.choice(JUNK)}
-        held = core_pod("held", rng.choice((1, 2, 4, 8, "x", -1)), level=rng.choice(JUNK), dvpp=rng.choice(("null", *JUNK)),
+        allocated = core_pod("held", rng.choice((1, 2, 4, 8, "x", -1)), level=rng.choice(JUNK), dvpp=rng.choice(("null", *JUNK)),
                         ring=rng.choice(("ascend-310P", *JUNK)), annotations=notes, node="n1",
                         status=rng.choice((RUNNING, {})))  # fmt: skip
-        device_type.device_request(held)
+        device_type.device_request(allocated)
         if "n1" in books.inventories:
             inventory = books.inventories["n1"]
-            found = device_type.replay(held, "n1", inventory)
+            found = device_type.replay(allocated, "n1", inventory)
             assert found is None or isinstance(found, Allocation)
             if found is not None:  # only chips that it names, or all of them where nothing says which
                 cards = {card.uuid for card in inventory.cards}
                 assert {container_device.uuid for container_device in found.container_devices} <= cards, seed
-                books.replay(held, "n1")
+                books.replay(allocated, "n1")
             fit = books.try_pod(core_pod("new", rng.choice((1, 2, 4, 8))), "n1")
             if isinstance(fit, Fit):
                 shut = books.doubts.get("n1", {})

@@ -129,13 +129,13 @@ class Life:
         self.world.settle(90.0)
         engine = self.world.engine
         (device_type,) = engine.device_types
-        book = engine.state.ledger.device_tables[device_type.name]
+        device_table = engine.state.ledger.device_tables[device_type.name]
         for task in engine.state.tasks.values():
             if not task.node:
                 takers = [
                     name
-                    for name in book.nodes
-                    if isinstance(device_type.fit(task.cls.device_requests[0], book.view(name)), Fit)
+                    for name in device_table.nodes
+                    if isinstance(device_type.fit(task.cls.device_requests[0], device_table.view(name)), Fit)
                 ]
                 assert takers == [], (task.name, takers)
 

@@ -38,14 +38,14 @@ def sizes_of(name: str) -> list[int | None]:
 
 def every_order_stands(ledger: TinyLedger, pods: Sequence[Pod]) -> bool:
     """Return whether they fit the node of one chip, whoever of them comes first."""
-    before, seen = dict(ledger.held), set()
+    before, seen = dict(ledger.allocated), set()
     for order in permutations(pods):
         kind = tuple(str(one.spec.containers[0].resources.limits) for one in order)
         if kind in seen:
             continue
         seen.add(kind)
         stands = all(isinstance(ledger.place(one, "n"), Fit) for one in order)
-        ledger.held = dict(before)
+        ledger.allocated = dict(before)
         if not stands:
             return False
     return True
@@ -79,7 +79,7 @@ def test_on_one_chip_the_layout_is_the_best_that_stands_in_any_order(name: str) 
         ]
         spots = device_type.planner.lay_out(planned, [ledger.view("n")])
         served = [one for one, spot in zip(pods, spots, strict=True) if spot is not None]
-        assert worth(served) == best, (name, pods, ledger.held)
+        assert worth(served) == best, (name, pods, ledger.allocated)
         assert every_order_stands(ledger, served)
 
 
@@ -160,15 +160,15 @@ def most(ledger: TinyLedger, device_requests: Sequence[DeviceRequest]) -> int:
     device_type: Any = ledger.device_type
     found, want = most(ledger, device_requests[1:]), device_requests[0].detail
     for template in want.templates or (None,):
-        for held in chips_of(ledger.view("n"), device_type.kind):
+        for allocated in chips_of(ledger.view("n"), device_type.kind):
             fit = device_type.planner.fit(
-                device_requests[0], ledger.view("n"), Cut(template, (held.cores, held.cpus, held.state))
+                device_requests[0], ledger.view("n"), Cut(template, (allocated.cores, allocated.cpus, allocated.state))
             )
             if fit is not None:
-                uid = f"u{len(ledger.held)}"
-                ledger.held[uid] = (npu_pod(uid), fit.allocation)
+                uid = f"u{len(ledger.allocated)}"
+                ledger.allocated[uid] = (npu_pod(uid), fit.allocation)
                 found = max(found, want.cores + most(ledger, device_requests[1:]))
-                del ledger.held[uid]
+                del ledger.allocated[uid]
     return found
 
 
@@ -186,13 +186,13 @@ def test_on_one_node_whose_chips_are_cut_on_demand_the_layout_is_the_best_there_
         ledger = TinyLedger(device_type)
         ledger.add_node(core_node("n", count))
         for at, name in ((at, name) for at in range(count) for name in held_chip(rng)):
-            cards, uid = ledger.inventories["n"].cards, f"r{len(ledger.held)}"
+            cards, uid = ledger.inventories["n"].cards, f"r{len(ledger.allocated)}"
             allocation = Allocation(
                 device_type.name,
                 "n",
-                ((container_device_of(cards[at], KIND.templates[name], 7, len(ledger.held) % 4),),),
+                ((container_device_of(cards[at], KIND.templates[name], 7, len(ledger.allocated) % 4),),),
             )
-            ledger.held[uid] = (npu_pod(uid), allocation)
+            ledger.allocated[uid] = (npu_pod(uid), allocation)
         device_requests = [device_type.device_request(convert(Pod, cut_pod(rng, at))) for at in range(rng.randint(2, 5))]
         planned = [
             Planned(device_request, frozenset((0,)), False)
@@ -201,7 +201,7 @@ def test_on_one_node_whose_chips_are_cut_on_demand_the_layout_is_the_best_there_
         ]
         spots = device_type.planner.lay_out(planned, [ledger.view("n")])
         got = sum(pod.device_request.detail.cores for pod, spot in zip(planned, spots, strict=True) if spot is not None)
-        assert got == most(ledger, [pod.device_request for pod in planned]), (planned, ledger.held)
+        assert got == most(ledger, [pod.device_request for pod in planned]), (planned, ledger.allocated)
 
 
 @pytest.mark.parametrize("gang", [False, True])

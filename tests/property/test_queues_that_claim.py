@@ -109,8 +109,8 @@ def test_claims_come_to_rest_whatever_the_queues_say(kind: str, says: Json, step
 def _limits_hold(world: World, kind: str) -> None:
     state = world.engine.state
     for each in state.queues.values():
-        held, most = state.groups.tree.held(each).get(GPU, 0), each.capability.get(GPU)
-        assert most is None or held <= most, (each.name, held, most)
+        usage, most = state.groups.tree.usage(each).get(GPU, 0), each.capability.get(GPU)
+        assert most is None or usage <= most, (each.name, usage, most)
     everything = sum(q.allocated.get(GPU, 0) for q in state.queues.values())
     unmet = sum(_unmet(q) for q in state.queues.values() if q.name in NAMES)
     if kind == "capacity":

@@ -11,7 +11,7 @@ import pytest
 
 from pumice.wire.held_shares import Share
 from pumice.wire.share_hours import DAY, LIMIT, LOST, MEMORY, OTHERS, RECONSTRUCTED, SHARES, Day, Key, parse, render
-from pumice_jobs.controllers.share_hours import SERIES, Accountant, Holder
+from pumice_jobs.controllers.share_hours import SERIES, Accountant, ShareOwner
 
 BEGIN = 20_000 * DAY  # a midnight
 
@@ -66,18 +66,18 @@ class Process:
     """One accountant and what its watch has told it."""
 
     def __init__(self, lives: list[Life], now: float, boot: float) -> None:
-        self.accountant, self.lives, self.told, self.boot, self.seen = Accountant(), lives, set[str](), boot, now
+        self.accountant, self.lives, self.reported, self.boot, self.seen = Accountant(), lives, set[str](), boot, now
         self.watch(now)
 
     def watch(self, now: float) -> None:
         before, self.seen = self.seen, now
         for life in self.lives:
-            if life.uid not in self.told and life.start <= now and life.deleted > before:  # some come and go meanwhile
+            if life.uid not in self.reported and life.start <= now and life.deleted > before:  # some come and go meanwhile
                 ended = int((BEGIN + life.end) * 1000) if life.end <= now else float("inf")
-                self.accountant.held(Holder(life.uid, (life.key[0], life.uid), (*life.key[:2], "owner", "one"),
+                self.accountant.held(ShareOwner(life.uid, (life.key[0], life.uid), (*life.key[:2], "owner", "one"),
                                             ((life.key, life.share),), int((BEGIN + life.start) * 1000), ended))  # fmt: skip
-                self.told.add(life.uid)
-            if life.uid in self.told:
+                self.reported.add(life.uid)
+            if life.uid in self.reported:
                 if life.end <= now:
                     self.accountant.ended(life.uid, int((BEGIN + life.end) * 1000))
                 if life.deleted <= now:
@@ -216,7 +216,7 @@ def test_ten_thousand_namespaces_fit_and_the_sum_stays_what_it_is() -> None:
     for number in range(10_000):
         name = f"namespace-of-some-length-{number}"
         share = Share("NVIDIA-NVIDIA A100-SXM4-80GB", "vgpu", 1, number / 10_000, 0.5, 0.5, 1.0)
-        accountant.held(Holder(f"u{number}", (name, "p"), (name, "q", "o", "r"), (((name, "q", share.model, "vgpu"), share),),
+        accountant.held(ShareOwner(f"u{number}", (name, "p"), (name, "q", "o", "r"), (((name, "q", share.model, "vgpu"), share),),
                                BEGIN * 1000))  # fmt: skip
     for minutes in (10, 20, 70):
         day = accountant.settle(BEGIN + minutes * 60, minutes * 60.0)

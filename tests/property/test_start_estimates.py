@@ -23,7 +23,7 @@ CONF = conf("priority", "gang", "predicates", sharing("VGPU", SchedulePolicy="bi
 KEY = "default", "default", "train", "vgpu-memory=8000,vgpu-number=1"
 
 
-def asked(case: Case, times: RunTimes, *keys: str) -> list[Start]:
+def requested(case: Case, times: RunTimes, *keys: str) -> list[Start]:
     empty = engine_of(replace(case, objects={"nodes": case.objects["nodes"]}))
     return starts(lambda: Simulation(engine_of(case), case.now, case.objects), empty, times, keys or None, draws=19)
 
@@ -41,7 +41,7 @@ def running(name: str, ran: int, **spec: object) -> dict[str, object]:
 
 def test_one_waits_for_the_card_of_another_of_its_kind() -> None:
     times = RunTimes.of([(KEY, {step_of(3600): 20})])
-    (found,) = asked(case_of(running("train-0", 1800), pod("train-1", mib=8000)), times)
+    (found,) = requested(case_of(running("train-0", 1800), pod("train-1", mib=8000)), times)
     assert found.p10 is not None
     assert found.p90 is not None
     assert 1600 <= found.p10 <= found.p90 <= seconds_of(step_of(3600) + 1) - 1800 + 5
@@ -49,22 +49,22 @@ def test_one_waits_for_the_card_of_another_of_its_kind() -> None:
 
 def test_a_deadline_bounds_it_and_age_is_all_that_is_known_of_the_oldest() -> None:
     times = RunTimes.of([(KEY, {step_of(36000): 20})])
-    (found,) = asked(case_of(running("train-0", 1800, activeDeadlineSeconds=2400), pod("train-1", mib=8000)), times)
+    (found,) = requested(case_of(running("train-0", 1800, activeDeadlineSeconds=2400), pod("train-1", mib=8000)), times)
     assert (found.p10, found.p90) == (pytest.approx(600, abs=5), pytest.approx(600, abs=5))
-    (found,) = asked(case_of(running("train-0", 100_000), pod("train-1", mib=8000)), times)
+    (found,) = requested(case_of(running("train-0", 100_000), pod("train-1", mib=8000)), times)
     assert found.p50 is not None
     assert found.p50 > 20_000
 
 
 def test_what_is_not_known_or_can_never_be_is_said() -> None:
     waits = case_of(running("train-0", 1800), pod("train-1", mib=8000))
-    assert asked(waits, RunTimes())[0].why == "unknown: no run times are recorded"
-    (found,) = asked(case_of(pod("large", mib=9000)), RunTimes.of([(KEY, {5: 9})]))
+    assert requested(waits, RunTimes())[0].why == "unknown: no run times are recorded"
+    (found,) = requested(case_of(pod("large", mib=9000)), RunTimes.of([(KEY, {5: 9})]))
     assert found.why.startswith("never: no node")
-    assert asked(case_of(running("train-0", 5)), RunTimes()) == []
+    assert requested(case_of(running("train-0", 5)), RunTimes()) == []
     service = pod("web", cpu="16")
     service["spec"]["nodeName"], service["status"] = "n1", {"phase": "Running"}
-    (found,) = asked(case_of(service, pod("train-1", mib=8000, cpu="1")), RunTimes.of([(KEY, {5: 9})]))
+    (found,) = requested(case_of(service, pod("train-1", mib=8000, cpu="1")), RunTimes.of([(KEY, {5: 9})]))
     assert found.why.startswith("unknown: it starts in none of 19 plays")
 
 

@@ -88,7 +88,11 @@ def by_definition(nodes: FreeNodes, at: int, shapes: Shapes, allowed: list[bool]
             if part.count > 1:
                 ahead *= len(taking) // part.count * part.count / len(taking)
             pods = sum(of_card.values()) / part.count
-            room = [have / asked for have, asked in ((nodes.cpu[at], shape.cpu), (nodes.memory[at], shape.memory)) if asked]
+            room = [
+                have / requested
+                for have, requested in ((nodes.cpu[at], shape.cpu), (nodes.memory[at], shape.memory))
+                if requested
+            ]
             ahead *= min(1.0, *(one / pods for one in room)) if room else 1.0
         mean += weight * (now + how.ahead * ahead)
     return (1 + how.ahead) * left - how.whole * whole**2 / max(1, len(cards)) - mean

@@ -84,7 +84,7 @@ def room_everywhere(patch: pytest.MonkeyPatch) -> None:
 
 
 def cards_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ledger, "_cards", lambda self, holding, sign: None)
+    patch.setattr(Ledger, "_cards", lambda self, placement, sign: None)
 
 
 def nobody_is_woken(patch: pytest.MonkeyPatch) -> None:

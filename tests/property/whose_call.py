@@ -38,7 +38,7 @@ class History:
     admitted: list[dict[str, Any]] = field(default_factory=list)
     started: dict[tuple[str, str], Seen] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
-    told: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
     untold: list[str] = field(default_factory=list)
     """Rejected by the kubelet, which has not said so yet."""
     plugin: AsyncExitStack | None = None
@@ -75,7 +75,7 @@ class History:
             )
             self.world.cluster.put(made)
             self.bound.append(made)
-            self.told.append(f"bound {name} {text}")
+            self.reported.append(f"bound {name} {text}")
 
     def _part(self) -> list[tuple[str, int, int]]:
         """Cards for one container, where there is room for two such."""
@@ -101,23 +101,23 @@ class History:
         name = pod["metadata"]["name"]
         match self.rng.random():
             case chance if chance < 0.1:  # for a reason of its own, without asking
-                self.told.append(f"rejected {name}")
+                self.reported.append(f"rejected {name}")
                 if self.rng.random() < 0.5:  # a kubelet that has just started says first only that it has looked at it
-                    told = {"phase": "Pending", "conditions": [], "startTime": "2026-08-20T10:00:05Z"}
-                    self.world.cluster.change("pods", name, {"status": told})
+                    reported = {"phase": "Pending", "conditions": [], "startTime": "2026-08-20T10:00:05Z"}
+                    self.world.cluster.change("pods", name, {"status": reported})
                     self.untold.append(name)
                 else:
                     self._tell_rejected(name)
                 return
             case chance if chance < 0.15:  # deleted by force; the kubelet may have heard of it or not
-                self.told.append(f"deleted {name}")
+                self.reported.append(f"deleted {name}")
                 self.world.cluster.remove("pods", name)
                 if self.rng.random() < 0.5:
                     return
                 gone = True
             case _:
                 gone = False
-        self.told.append(f"admits {name}")
+        self.reported.append(f"admits {name}")
         try:
             await self.kubelet.admit(pod, NUMBER)
         except Refused as error:
@@ -131,12 +131,12 @@ class History:
     def _tell_rejected(self, name: str) -> None:
         self.world.cluster.change("pods", name, {"status": {"phase": "Failed", "reason": "SysctlForbidden"}})
 
-    async def tell(self) -> None:
+    async def report(self) -> None:
         """The kubelet says what became of those that it rejected."""
         while self.untold:
             name = self.untold.pop()
             self.kubelet.leave(self.world.cluster.found("pods", name)["metadata"]["uid"])
-            assert not self._ended(name), (f"{name} was rejected, and ended by us", self.told)
+            assert not self._ended(name), (f"{name} was rejected, and ended by us", self.reported)
             self._tell_rejected(name)
 
     async def start(self) -> None:
@@ -171,7 +171,7 @@ class History:
             try:
                 seen = await self.kubelet.start_container(pod, each)
             except Refused as error:
-                self.told.append(f"start of {name}/{each['name']} refused: {error.text}")
+                self.reported.append(f"start of {name}/{each['name']} refused: {error.text}")
                 if self._ended(name):
                     self._may_be_refused(pod, error.text, at_allocate=False)
                     self.refused[uid] = error.text
@@ -180,7 +180,7 @@ class History:
                     self.world.cluster.change("pods", name, {"status": {"phase": "Failed", "reason": "DeadlineExceeded"}})
                     return
                 if left == 0 and tries > 1:
-                    raise AssertionError(f"{name}/{each['name']} never starts: {self.told}") from error
+                    raise AssertionError(f"{name}/{each['name']} never starts: {self.reported}") from error
                 await asyncio.sleep(5)
             else:
                 self.judge(pod, each, seen)
@@ -191,12 +191,12 @@ class History:
         """By guess alone: who is answered with another card's, or asked for while the plugin cannot learn of him."""
         unwritten = self.away and "annotations could not be written" in text
         fair = self.deaf or unwritten or text.startswith("failed to connect") if at_allocate else self._wrong_card(pod)
-        assert fair, (f"{pod['metadata']['name']} could have been served: {text}", self.told)
+        assert fair, (f"{pod['metadata']['name']} could have been served: {text}", self.reported)
 
     def _wrong_card(self, pod: dict[str, Any]) -> bool:
         """Return whether the answer to a call for this pod opens other cards than its container's."""
         for each in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
-            held = self.kubelet.books.entries[pod["metadata"]["uid"], each["name"]]
+            held = self.kubelet.pod_devices.entries[pod["metadata"]["uid"], each["name"]]
             visible = held.response.envs.get(variables.NVIDIA_VISIBLE_DEVICES, "")
             if not self.strict and sorted(visible.split(",")) != sorted(device.uuid for device in part_of(pod, each)):
                 return True
@@ -207,7 +207,7 @@ class History:
 
     def _reject(self, pod: dict[str, Any], text: str, gone: bool) -> None:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-        self.told.append(f"rejected {name}: {text}")
+        self.reported.append(f"rejected {name}: {text}")
         self.kubelet.leave(uid)
         if not gone:
             self._may_be_refused(pod, text, at_allocate=True)
@@ -218,7 +218,7 @@ class History:
         """A pod ends and is deleted."""
         if self.admitted and self.rng.random() < 0.5:
             pod = self.admitted.pop(self.rng.randrange(len(self.admitted)))
-            self.told.append(f"ends {pod['metadata']['name']}")
+            self.reported.append(f"ends {pod['metadata']['name']}")
             self.kubelet.leave(pod["metadata"]["uid"])
             self.started = {key: seen for key, seen in self.started.items() if key[0] != pod["metadata"]["uid"]}
             self.world.cluster.remove("pods", pod["metadata"]["name"])
@@ -237,14 +237,14 @@ class History:
             if verb == "PATCH":
                 raise ApiError(0, "Unreachable", "reset by peer")
 
-        self.told.append(f"cut off, lists {lists}, answers lost {lost}")
+        self.reported.append(f"cut off, lists {lists}, answers lost {lost}")
         self.away, self.deaf = True, not lists
         self.world.cluster.gate = away
         self.world.cluster.hang_up(forget=self.rng.random() < 0.5)
 
     async def come_back(self) -> None:
         if self.away:
-            self.told.append("comes back")
+            self.reported.append("comes back")
             self.away = self.deaf = False
             self.world.cluster.gate = self.world.cluster.way_back = _open
         await asyncio.sleep(self.rng.choice((0, 0.01, 10)))
@@ -258,7 +258,7 @@ class History:
 
     async def stop_plugin(self) -> None:
         if self.plugin is not None:
-            self.told.append("plugin stopped")
+            self.reported.append("plugin stopped")
             await self.plugin.aclose()
             self.plugin = None
 
@@ -267,22 +267,22 @@ class History:
         self.kubelet.registered.clear()
         more = {"named_shares": "on", "cdi_folder": self.kubelet.cdi_folder} if self.strict else {"named_shares": "off"}
         await self.plugin.enter_async_context(self.world.plugin(**more))
-        self.told.append("plugin started")
+        self.reported.append("plugin started")
 
     async def restart_kubelet(self) -> None:
         """Running or waiting, containers keep what they have; the record is all that it remembers."""
         if self.plugin is None or self.away:
             return
-        self.told.append("kubelet restarted")
+        self.reported.append("kubelet restarted")
         await self.kubelet.stop()
         begun = {uid for uid, _ in self.started}
         for pod in [pod for pod in self.admitted if pod["metadata"]["uid"] not in begun]:
             if self.rng.random() < 0.2:  # its devices seem to be gone; what the record says of it stays for a while
                 self.admitted.remove(pod)
                 name = pod["metadata"]["name"]
-                self.told.append(f"rejected {name} after its restart")
-                told = {"phase": "Pending", "conditions": [], "startTime": "2026-08-20T10:00:05Z"}
-                self.world.cluster.change("pods", name, {"status": told})
+                self.reported.append(f"rejected {name} after its restart")
+                reported = {"phase": "Pending", "conditions": [], "startTime": "2026-08-20T10:00:05Z"}
+                self.world.cluster.change("pods", name, {"status": reported})
                 self.untold.append(name)
         for pod in list(self.admitted):
             if not self.rng.randrange(3):  # it starts before the plugin is back: nobody is asked
@@ -290,7 +290,7 @@ class History:
                     try:
                         self.judge(pod, each, await self.kubelet.start_container(pod, each, pre_start=False))
                     except Refused as error:
-                        self.told.append(f"start of {pod['metadata']['name']} without the plugin refused: {error.text}")
+                        self.reported.append(f"start of {pod['metadata']['name']} without the plugin refused: {error.text}")
         self.kubelet.registered.clear()
         await self.kubelet.start()
         await self.kubelet.until(NUMBER, lambda units: len(units) == 20)
@@ -305,20 +305,24 @@ class History:
         assert page is not None
         given = sorted((card.uuid, card.memory >> 20, card.cores) for card in page.cards)
         mine = sorted((device.uuid, device.memory, device.cores) for device in part)
-        assert given == mine, (name, given, mine, self.told)
+        assert given == mine, (name, given, mine, self.reported)
         visible = sorted(seen.env[variables.NVIDIA_VISIBLE_DEVICES].split(","))
-        assert visible == sorted(device.uuid for device in part), (name, visible, self.told)
+        assert visible == sorted(device.uuid for device in part), (name, visible, self.reported)
         if self.strict:  # elsewhere the page alone counts: the answer's words are those of whom was guessed
-            assert seen.env[variables.memory_limit_of(0)] == f"{part[0].memory}m", (name, dict(seen.env), self.told)
+            assert seen.env[variables.memory_limit_of(0)] == f"{part[0].memory}m", (name, dict(seen.env), self.reported)
         region = seen.env[variables.SHARED_CACHE]
-        assert page.region == region, (name, page.region, region, self.told)
-        assert Path(seen.mounts[region]).parent == Path(seen.mounts["/tmp/vgpu"]), (name, seen.mounts, self.told)
-        assert Path(seen.mounts["/tmp/vgpu"]).name == f"{pod['metadata']['uid']}_{each['name']}", (name, seen.mounts, self.told)
+        assert page.region == region, (name, page.region, region, self.reported)
+        assert Path(seen.mounts[region]).parent == Path(seen.mounts["/tmp/vgpu"]), (name, seen.mounts, self.reported)
+        assert Path(seen.mounts["/tmp/vgpu"]).name == f"{pod['metadata']['uid']}_{each['name']}", (
+            name,
+            seen.mounts,
+            self.reported,
+        )
         key = (pod["metadata"]["uid"], each["name"])
         for other, theirs in self.started.items():
-            assert other == key or theirs.mounts[limits_page.PATH] != seen.mounts[limits_page.PATH], (name, other, self.told)
+            assert other == key or theirs.mounts[limits_page.PATH] != seen.mounts[limits_page.PATH], (name, other, self.reported)
         self.started[key] = seen
-        self.told.append(f"started {name}")
+        self.reported.append(f"started {name}")
 
     async def settle(self) -> None:
         """At rest everybody that was bound has started or is told why not."""
@@ -328,16 +332,16 @@ class History:
         await asyncio.sleep(20)
         while self.bound:
             await self.admit()
-        await self.tell()
+        await self.report()
         for pod in list(self.admitted):
             for each in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
                 if pod in self.admitted:
                     await self.start_one(pod, each, tries=6)
-        assert not self.strict or not self.refused, (self.refused, self.told)
+        assert not self.strict or not self.refused, (self.refused, self.reported)
         with suppress(TimeoutError):
             await self.world.cluster.until(lambda: operator.eq(*self._booked()), 60)
         held, due = self._booked()
-        assert held == due, (held, due, self.told)
+        assert held == due, (held, due, self.reported)
 
     def _booked(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what was handed out by the plugin's word, and what those who are there were given."""
@@ -364,7 +368,7 @@ async def play(world: World, seed: int, steps: int = 25, strict: bool = False) -
     history = History(world, rng, strict)
     world.cluster.gate = _open
     happenings = [history.bind] * 6 + [history.admit] * 8 + [history.start] * 5 + [history.come_back] * 3 + [history.rush] * 3 + [
-        history.finish, history.tell, history.cut_off, history.cut_off, history.restart_plugin, history.restart_kubelet]
+        history.finish, history.report, history.cut_off, history.cut_off, history.restart_plugin, history.restart_kubelet]
     try:
         await history.start_plugin()
         await history.kubelet.until(NUMBER, lambda units: len(units) == 20)

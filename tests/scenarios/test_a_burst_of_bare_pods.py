@@ -88,8 +88,8 @@ def test_a_pod_is_told_its_group_by_its_binding_and_nobody_writes_it_again(dies:
             await beside
 
     run_virtually(story())
-    told = {path.rpartition("/")[2] for path in patched}
-    assert told - {"p0", "p1"} == {"p5"}, "those of an owner wait for their group, and are told its name while they do"
+    reported = {path.rpartition("/")[2] for path in patched}
+    assert reported - {"p0", "p1"} == {"p5"}, "those of an owner wait for their group, and are told its name while they do"
 
 
 async def _controller(cluster: FaultyCluster, clock: VirtualClock) -> tuple[asyncio.Event, asyncio.Task[None]]:

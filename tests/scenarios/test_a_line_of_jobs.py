@@ -64,14 +64,14 @@ def test_a_queue_that_goes_away_holds_those_that_stand_in_its_line() -> None:
 
 
 def test_a_cycle_asks_for_the_places_of_those_alone_that_are_new_or_were_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
     key = Priority.job_order_key
-    monkeypatch.setattr(Priority, "job_order_key", lambda self, job: (asked.append(job.name), key(self, job))[1])
+    monkeypatch.setattr(Priority, "job_order_key", lambda self, job: (requested.append(job.name), key(self, job))[1])
     world = World()
     world.add(node("n1", cpu="100"), *waiting(*(f"j{i:02d}" for i in range(50))))
     for _ in range(20):
         assert len(hasty(world)) == 1
-    assert len(asked) < 2 * 50 + 20 * 4
+    assert len(requested) < 2 * 50 + 20 * 4
 
 
 def test_a_pod_that_requests_nothing_and_for_which_there_was_no_time_goes_in_the_next_cycle() -> None:

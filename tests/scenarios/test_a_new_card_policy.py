@@ -47,7 +47,7 @@ def test_a_policy_is_chosen_by_its_name_in_the_configuration(policy: str, where:
 def test_a_pods_annotation_may_name_it() -> None:
     assert settings_from({"deviceshare.SchedulePolicy": "crowd"}) == Settings(policy="crowd")
     for steered in (names.CARD_POLICY, names.NODE_POLICY):
-        found = asked(NvidiaVgpu(settings=Settings(policy="binpack")), limits(1, 100), **{steered: "crowd"})
+        found = requested(NvidiaVgpu(settings=Settings(policy="binpack")), limits(1, 100), **{steered: "crowd"})
         assert {found.detail.card_policy, found.detail.node_policy} == {"binpack", "crowd"}
 
 
@@ -65,10 +65,10 @@ def test_one_node_and_all_nodes_at_once_are_judged_alike(policy: str) -> None:
         name = f"n{row}"
         table.put(name, row, device_type.inventory(vgpu_node(name, *(card(f"GPU-{row}-{i}") for i in range(4)))), 8)
         for number in range(rng.randint(0, 12)):
-            fit = device_type.quick(asked(device_type, limits(1, rng.randint(100, 8000))), table.view(name))
+            fit = device_type.quick(requested(device_type, limits(1, rng.randint(100, 8000))), table.view(name))
             if fit is not None:
                 table.charge(f"{name}-{number}", fit.allocation)
-    device_request = asked(device_type, limits(2, 5000))
+    device_request = requested(device_type, limits(2, 5000))
     ranked = table.rank(device_request, None, 8)
     assert ranked is not None
     exact = [device_type.quick(device_request, table.view(f"n{row}")) for row in range(8)]
@@ -76,7 +76,7 @@ def test_one_node_and_all_nodes_at_once_are_judged_alike(policy: str) -> None:
     assert ranked[1][ranked[0]] == pytest.approx([fit.score for fit in exact if fit is not None])
 
 
-def asked(device_type: NvidiaVgpu, wanted: dict[str, int], **notes: str) -> DeviceRequest:
+def requested(device_type: NvidiaVgpu, wanted: dict[str, int], **notes: str) -> DeviceRequest:
     device_request = device_type.device_request(pod_of("p", wanted, annotations=notes))
     assert isinstance(device_request, DeviceRequest)
     return device_request

@@ -104,8 +104,8 @@ async def test_a_call_that_a_brand_cannot_answer_is_refused_with_its_reason(worl
         world.cluster.put(toy_pod("p", {"toy-7": 1}))
         with pytest.raises(grpc.aio.AioRpcError, match="pod ns1/p: this node has no card toy-7"):
             await world.kubelet.allocate(RESOURCE, 1, ["toy-0-0"])
-        told = [(event["source"]["component"], event["reason"], event["message"]) for event in world.cluster.events]
-        assert told == [(f"{NAME}-plugin", "AllocationFailed", "this node has no card toy-7")]
+        reported = [(event["source"]["component"], event["reason"], event["message"]) for event in world.cluster.events]
+        assert reported == [(f"{NAME}-plugin", "AllocationFailed", "this node has no card toy-7")]
 
 
 @in_a_world

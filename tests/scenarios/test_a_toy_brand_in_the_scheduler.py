@@ -89,11 +89,11 @@ def test_what_cannot_be_given_is_refused_with_reasons_and_what_would_fit() -> No
     world.settle()
     assert "1 Insufficient toy.example/slices, 1 toy: too few slices" in world.condition("greedy")["message"]
     assert "slices are counted in whole numbers" in world.condition("vague")["message"]
-    told = explain(world.engine, convert(Pod, world.pods["default/greedy"]), gates=False)
-    assert {card.uuid: (card.wanted, card.best) for m in told.fit_errors if m.node == "n1" for card in m.cards} == {
+    reported = explain(world.engine, convert(Pod, world.pods["default/greedy"]), gates=False)
+    assert {card.uuid: (card.wanted, card.best) for m in reported.fit_errors if m.node == "n1" for card in m.cards} == {
         "toy-0": (5, 3), "toy-1": (0, 0),
     }  # fmt: skip
-    assert f"ask for cards 3 instead of 5 ({RESOURCE}: 3)" in [change.text for change in told.changes]
+    assert f"ask for cards 3 instead of 5 ({RESOURCE}: 3)" in [change.text for change in reported.changes]
 
 
 def test_its_devices_are_on_the_metrics_page() -> None:

@@ -75,12 +75,12 @@ def commands(here: OneMachine, tmp_path: Path) -> list[list[str]]:
 
 def said_by(commands: list[list[str]], environment: dict[str, str], where: str = "") -> list[tuple[int, str, str]]:
     """(exit code, command, what it said on stderr) of each. A command may begin with ``VARIABLE=value``, as in a shell."""
-    told = subprocess.run(
+    reported = subprocess.run(
         ["sh", "-c", f'"$@" {where}', "sh", sys.executable, "-c", EACH_IN_A_CHILD], capture_output=True, timeout=200,
         input="\n".join("\t".join(command) for command in commands).encode(), env=environment,
     )  # fmt: skip
-    rows = [row.split("\t", 2) for row in told.stderr.decode(errors="replace").split("\0") if row]
-    assert len(rows) == len(commands), told.stderr[-2000:]
+    rows = [row.split("\t", 2) for row in reported.stderr.decode(errors="replace").split("\0") if row]
+    assert len(rows) == len(commands), reported.stderr[-2000:]
     return [(int(code), command, said) for code, command, said in rows]
 
 
@@ -103,7 +103,7 @@ def test_no_command_ends_in_a_traceback_on_any_terminal(
 
 def test_a_directory_that_cannot_be_had_is_one_line(commands: list[list[str]], here: OneMachine, tmp_path: Path) -> None:
     nowhere = str(tmp_path / LONG)
-    asked = [
+    requested = [
         ["machine", "create", nowhere, "--cards", "Tesla-T4"], ["machine", "show", nowhere], ["machine", "faults", nowhere],
         ["up", "--data-dir", nowhere], ["up", "-d", "--data-dir", nowhere], ["run", "--emulated", nowhere, "--", "true"],
         ["ps", "--emulated", nowhere], ["vgpu", "status", nowhere], ["replay", nowhere], ["lint", nowhere],
@@ -114,10 +114,10 @@ def test_a_directory_that_cannot_be_had_is_one_line(commands: list[list[str]], h
     with_a_home = [[f"{variable}={nowhere}", *command] for variable in ("XDG_DATA_HOME", "PUMICE_RUN_DIR", "PUMICE_MACHINE")
                    for command in (["ps"], ["top", "--once"], ["run", "--emulated", "--", "true"],
                                    ["status"], ["down"], ["limit", "r1", "--cores", "3"])]  # fmt: skip
-    told = said_by(asked + with_a_home, here.environment)
-    for code, command, said in told[:len(asked)]:
+    reported = said_by(requested + with_a_home, here.environment)
+    for code, command, said in reported[:len(requested)]:
         assert (code, said.count("\n")) == (2, 1), f"{command}: {said}"
-    for code, command, said in told[len(asked):]:
+    for code, command, said in reported[len(requested):]:
         assert code in (0, 1, 2), f"{command}: {said}"
         assert "Traceback" not in said, f"{command}: {said}"
 

@@ -251,7 +251,7 @@ def test_two_running_pods_of_one_uid_are_both_charged_to_their_nodes(stranger: b
     assert world.node_of("c") == "n2"
     world.delete_pod("a")
     world.delete_pod("c")
-    assert world.engine.state.ledger.holdings == {}
+    assert world.engine.state.ledger.placements == {}
 
 
 def test_the_second_pod_of_a_uid_stays_charged_when_the_first_is_gone() -> None:
@@ -260,7 +260,7 @@ def test_the_second_pod_of_a_uid_stays_charged_when_the_first_is_gone() -> None:
     world.add(pod("c", cpu="4"), pod("d", cpu="4"))
     world.settle()
     assert (world.node_of("c"), world.node_of("d")) == ("n1", "")
-    assert len(world.engine.state.ledger.holdings) == 2
+    assert len(world.engine.state.ledger.placements) == 2
 
 
 # -- what the watch says -------------------------------------------------------------------------------------------

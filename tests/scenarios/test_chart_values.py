@@ -291,8 +291,8 @@ def test_only_the_served_ports_are_reachable_where_that_is_asked_for() -> None:
         assert policy["spec"]["podSelector"] == workload["spec"]["selector"]
         ports = {port["name"] for port in workload["spec"]["template"]["spec"]["containers"][0]["ports"]}
         assert {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]} == ports
-    asked, watched = found("NetworkPolicy", "volcano-admission")["spec"]["ingress"]
-    assert asked == {"ports": [{"port": "asks"}]}, "the API server has no address that a policy could name"
+    requested, watched = found("NetworkPolicy", "volcano-admission")["spec"]["ingress"]
+    assert requested == {"ports": [{"port": "asks"}]}, "the API server has no address that a policy could name"
     assert watched["from"] == readers
 
 
@@ -323,10 +323,10 @@ def test_rules_and_dashboards_are_those_of_the_files() -> None:
 def test_podmonitors_name_jobs_and_nodes_as_the_configuration_without_an_operator_does() -> None:
     """Prometheus' operator calls a job NAMESPACE/NAME; the rules ask for jobs by such names, and join by the node."""
     text = (CHART.parent / "observability" / "rules.yml").read_text("utf-8")
-    asked = re.findall(r'job=~"([^"]+)"', text)
+    requested = re.findall(r'job=~"([^"]+)"', text)
     found = Rendering({"prometheus": {"enabled": True}})
     jobs = [f"{o['metadata']['namespace']}/{o['metadata']['name']}" for o in found.objects if o["kind"] == "PodMonitor"]
-    assert [pattern for pattern in asked if not any(re.fullmatch(pattern, job) for job in jobs)] == []
+    assert [pattern for pattern in requested if not any(re.fullmatch(pattern, job) for job in jobs)] == []
     end = found("PodMonitor", "volcano-vgpu-monitor")["spec"]["podMetricsEndpoints"][0]
     assert end["honorLabels"] is True
     assert end["relabelings"] == [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}]

@@ -39,7 +39,7 @@ def core_pod(name: str, cores: int, script: str = "true") -> dict[str, Any]:
     return script_pod(name, script, {CORE: str(cores)}, labels=labels)
 
 
-def told(cluster: LocalCluster, name: str) -> dict[str, str]:
+def reported(cluster: LocalCluster, name: str) -> dict[str, str]:
     """The pod's annotations, once the plugin has said what it has."""
 
     async def notes(kube: Any) -> dict[str, str]:
@@ -66,7 +66,7 @@ def test_a_pod_of_two_cores_sees_its_slice_keeps_it_when_the_cluster_is_killed_a
     assert "Total number of vnpu: 1" in text
     assert "vir02_1c" in text
     assert {"ASCEND_VISIBLE_DEVICES=100", "ASCEND_RUNTIME_OPTIONS=VIRTUAL"} <= set(text.split())
-    notes = told(cut, "two")
+    notes = reported(cut, "two")
     assert (notes[CORE], notes[REAL]) == ("0-vir02_1c", "Ascend310P-2c.1cpu-100-0_0")
     assert notes["predicate-time"] == "18446744073709551615"
     assert len(notes["huawei.com/kltDev"].split(",")) == 2
@@ -79,14 +79,14 @@ def test_a_pod_of_two_cores_sees_its_slice_keeps_it_when_the_cluster_is_killed_a
 
     cut.wait(again)
     assert "vir02_1c" in said(cut, "two")
-    assert told(cut, "two")[REAL] == notes[REAL]
+    assert reported(cut, "two")[REAL] == notes[REAL]
     cut.delete_pod("two")
     until_slices(cut, NODE, [])
 
 
 def test_the_guides_job_of_eight_cores_gets_the_chip_that_no_slice_lies_on(cut: LocalCluster) -> None:
     cut.ask(lambda kube: kube.create(PODS, core_pod("beside", 1)))
-    told(cut, "beside")
+    reported(cut, "beside")
     job = yaml.safe_load((ROOT / "examples/jobs/mindcluster.yaml").read_text())
     job["metadata"]["namespace"] = "default"
     cut.ask(lambda kube: kube.create(JOBS, job))
@@ -95,7 +95,7 @@ def test_the_guides_job_of_eight_cores_gets_the_chip_that_no_slice_lies_on(cut: 
         return (await kube.get(JOBS, "mindx-dls", "default")).get("status", {}).get("state", {}).get("phase") == "Running"
 
     cut.wait(running)
-    notes = told(cut, "mindx-dls-default-test-0")
+    notes = reported(cut, "mindx-dls-default-test-0")
     assert (notes[CORE], notes[REAL]) == ("1", "Ascend310P-1")
     until_free(cut, "")
     cut.ask(lambda kube: kube.delete(JOBS, "mindx-dls", "default"))
@@ -112,6 +112,6 @@ def test_who_switches_the_way_of_sharing_finds_nothing_of_the_other_way_on_the_n
 
 def test_the_report_of_the_nodes_chips_has_the_check_code_of_what_it_says(cut: LocalCluster) -> None:
     found = cut.ask(lambda kube: kube.get(CONFIGMAPS, f"mindx-dl-deviceinfo-{NODE}", "kube-system"))
-    told = json.loads(found["data"]["DeviceInfoCfg"])
+    reported = json.loads(found["data"]["DeviceInfoCfg"])
     assert found["metadata"]["labels"] == {"mx-consumer-cim": "true"}
-    assert told["CheckCode"] == check_code(told["DeviceInfo"])
+    assert reported["CheckCode"] == check_code(reported["DeviceInfo"])

@@ -69,9 +69,9 @@ class World:
         stop, ready = asyncio.Event(), asyncio.Event()
         task = asyncio.create_task(claim_daemon.run(self.settings, cluster=self.kube, clock=SystemClock(), rng=random.Random(0),
                                                     stop=stop, ready=ready, cards=OneCard()))  # fmt: skip
-        told = asyncio.create_task(ready.wait())
+        reported = asyncio.create_task(ready.wait())
         async with asyncio.timeout(60):
-            await asyncio.wait({task, told}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, reported}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
         try:
@@ -108,7 +108,7 @@ class World:
                 await asyncio.sleep(0.1)
         return found
 
-    async def told(self, pod: str) -> list[str]:
+    async def reported(self, pod: str) -> list[str]:
         events = (await self.kube.list(EVENTS, "default"))["items"]
         return [one["message"] for one in events if one["involvedObject"]["name"] == pod]
 
@@ -194,10 +194,10 @@ def test_a_claim_beyond_the_cards_memory_is_refused_by_name_whatever_was_allocat
             await here.claim("second")
             await here.pod("p", "true", resourceClaimName="second")
 
-            async def told() -> bool:
-                return any("default/first" in text for text in await here.told("p"))
+            async def reported() -> bool:
+                return any("default/first" in text for text in await here.reported("p"))
 
-            await here.until(told)
+            await here.until(reported)
             assert [one.name for one in book.prepared(here.folder / "run")] == ["first"]
 
     with_a_node(work)

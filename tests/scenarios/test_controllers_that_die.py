@@ -69,12 +69,12 @@ async def parts_run(world: JobWorld) -> None:
 
 
 async def fail(world: JobWorld, code: int) -> None:
-    await world.tell("j-a-0", "Failed", state={"terminated": {"exitCode": code}})
+    await world.report("j-a-0", "Failed", state={"terminated": {"exitCode": code}})
 
 
 async def succeed(world: JobWorld) -> None:
     for name in await world.pods():
-        await world.tell(name, "Succeeded", state={"terminated": {"exitCode": 0}})
+        await world.report(name, "Succeeded", state={"terminated": {"exitCode": 0}})
 
 
 async def shrink(world: JobWorld) -> None:
@@ -145,7 +145,7 @@ def test_a_finished_job_goes_after_its_time_whoever_looks(writes: int) -> None:
             await world.submit(job("j", task("a"), ttlSecondsAfterFinished=5))
             await world.start()
             world.cut_off(writes)
-            await world.tell("j-a-0", "Succeeded", state={"terminated": {"exitCode": 0}})
+            await world.report("j-a-0", "Succeeded", state={"terminated": {"exitCode": 0}})
             await world.rest(8)
             await world.replace()
             await world.rest(10)
@@ -222,15 +222,15 @@ async def bare_pods(world: JobWorld) -> None:
 
 async def pods_have_groups(world: JobWorld) -> None:
     groups = await world.groups()
-    told = {each["metadata"]["annotations"]["scheduling.k8s.io/group-name"] for each in (await world.pods()).values()}
-    assert told == set(groups)
+    reported = {each["metadata"]["annotations"]["scheduling.k8s.io/group-name"] for each in (await world.pods()).values()}
+    assert reported == set(groups)
 
 
 async def complete(world: JobWorld) -> None:
     """Whatever waits runs and ends well."""
     await world.start()
     for name in await world.pods():
-        await world.tell(name, "Succeeded", state={"terminated": {"exitCode": 0}})
+        await world.report(name, "Succeeded", state={"terminated": {"exitCode": 0}})
     await world.rest(5)
 
 

@@ -56,5 +56,5 @@ def explain_takes_no_pod_of_another_scheduler_for_ours(cluster: LocalCluster) ->
     spec = {"containers": [{"name": "c", "image": "busybox", "resources": {"requests": {"cpu": "9999"}}}]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "namespace": "default"}, "spec": spec}
     cluster.ask(lambda kube: kube.create(PODS, body))
-    told = pumice("explain", "--kubeconfig", str(cluster.data.kubeconfig), "pod", "plain").stdout
-    assert "its schedulerName is 'default-scheduler'; this scheduler places pods of volcano" in told
+    reported = pumice("explain", "--kubeconfig", str(cluster.data.kubeconfig), "pod", "plain").stdout
+    assert "its schedulerName is 'default-scheduler'; this scheduler places pods of volcano" in reported

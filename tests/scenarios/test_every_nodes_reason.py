@@ -15,7 +15,7 @@ HOST = "kubernetes.io/hostname"
 V100 = "NVIDIA-Tesla V100-SXM2-16GB"
 
 
-def asked(world: World, **wanted: Any) -> Explanation:
+def requested(world: World, **wanted: Any) -> Explanation:
     return explain(world.engine, convert(Pod, pod("asked", **wanted)), now=world.now, gates=False)
 
 
@@ -26,7 +26,7 @@ def shorts(found: Explanation) -> dict[str, list[Short]]:
 def test_alike_nodes_name_their_own_cards() -> None:
     world = World()
     world.add(*(node(name, cards=2, mib=8000) for name in ("n1", "n2", "n3")))
-    found = asked(world, mib=9000)
+    found = requested(world, mib=9000)
     cards = {fit_error.node: [card.uuid for card in fit_error.cards] for fit_error in found.fit_errors}
     assert cards == {name: [f"GPU-{name}-0", f"GPU-{name}-1"] for name in ("n1", "n2", "n3")}
 
@@ -37,7 +37,7 @@ def test_a_full_card_that_is_asked_for_by_name_is_told_from_the_cards_that_are_n
     world.add(*(pod(f"p{number}", cards=2, mib=6000) for number in range(300)))
     world.settle()
     assert all(world.placements().values())
-    found = asked(world, mib=4000, annotations={"volcano.sh/vgpu-use-gpuuuid": "GPU-n298-0"})
+    found = requested(world, mib=4000, annotations={"volcano.sh/vgpu-use-gpuuuid": "GPU-n298-0"})
     assert {name for name, reasons in shorts(found).items() if Short.MEMORY in reasons} == {"n298"}
     assert sum(found.counts.values()) == len(found.fit_errors) == 300
 
@@ -45,7 +45,7 @@ def test_a_full_card_that_is_asked_for_by_name_is_told_from_the_cards_that_are_n
 def test_only_the_node_with_the_denied_card_refuses_where_all_others_take_the_pod() -> None:
     world = World()
     world.add(*(node(f"n{number}", cards=1, mib=8000) for number in range(300)))
-    found = asked(world, mib=4000, annotations={"volcano.sh/vgpu-nouse-gpuuuid": "GPU-n299-0"})
+    found = requested(world, mib=4000, annotations={"volcano.sh/vgpu-nouse-gpuuuid": "GPU-n299-0"})
     assert [fit_error.node for fit_error in found.fit_errors] == ["n299"]
     assert len(found.fitting) == 299
 
@@ -56,7 +56,7 @@ def test_cards_that_are_closed_for_unlike_reasons_say_their_own() -> None:
     closed["metadata"]["annotations"]["pumice.io/cordoned-cards"] = "*"
     unhealthy = node("sick", register=f"GPU-sick-0,10,8000,{V100},false,hami-core:")
     world.add(closed, unhealthy, node("other", cards=1, kind="NVIDIA-Tesla T4"))
-    found = asked(world, mib=4000, annotations={"nvidia.com/use-gputype": "v100"})
+    found = requested(world, mib=4000, annotations={"nvidia.com/use-gputype": "v100"})
     assert shorts(found) == {"cordoned": [Short.CORDON], "sick": [Short.HEALTH], "other": [Short.TYPE]}
 
 
@@ -64,7 +64,7 @@ def test_a_resource_that_a_node_lacks_is_told_with_its_numbers() -> None:
     world = World()
     world.add(node("small", cpu="2", memory="4Gi"), node("busy", cpu="4"), pod("there", cpu="3", nodeSelector={HOST: "busy"}))
     world.settle()
-    found = asked(world, cpu="2500m")
+    found = requested(world, cpu="2500m")
     assert {fit_error.node: (fit_error.text, fit_error.detail) for fit_error in found.fit_errors} == {
         "small": ("Insufficient cpu", "2500m wanted, the node has 2"),
         "busy": ("Insufficient cpu", "2500m wanted, 1 of 4 free"),
@@ -85,7 +85,7 @@ def test_pods_of_another_scheduler_that_would_have_to_leave_are_called_by_their_
     theirs = pod("theirs", mib=7000, scheduler="theirs", annotations=ids, nodeName="n1")
     theirs["status"]["phase"] = "Running"
     world.add(node("n1", cards=1, mib=8000), theirs)
-    assert [change.text for change in asked(world, mib=3000).changes if change.kind == "evict"] == [
+    assert [change.text for change in requested(world, mib=3000).changes if change.kind == "evict"] == [
         "let this pod leave n1: default/theirs"
     ]
 

@@ -171,8 +171,8 @@ def test_a_gang_that_stands_on_a_pod_that_never_goes_lets_the_others_pass_after_
     assert world.node_of("late") == ""
     world.settle(20)
     assert world.node_of("late") == "n1"
-    told = [(e.kind, e.name) for e in world.events if e.reason == "StuckTerminating"]
-    assert told == [("Pod", "stuck"), ("PodGroup", "g")]
+    reported = [(e.kind, e.name) for e in world.events if e.reason == "StuckTerminating"]
+    assert reported == [("Pod", "stuck"), ("PodGroup", "g")]
     world.delete_pod("stuck")
     world.delete_pod("late")
     world.settle()

@@ -59,10 +59,10 @@ async def watched(running: Daemon) -> AsyncIterator[None]:
             for obj in objects:
                 if not obj["spec"].get("nodeName"):
                     continue
-                holding = ledger.holdings.get(obj["metadata"]["uid"])
-                assert holding is not None, f"{obj['metadata']['name']} is bound and holds nothing"
-                assert holding.node == obj["spec"]["nodeName"]
-                book = ledger.device_tables["nvidia-vgpu"].nodes[holding.node]
+                placement = ledger.placements.get(obj["metadata"]["uid"])
+                assert placement is not None, f"{obj['metadata']['name']} is bound and holds nothing"
+                assert placement.node == obj["spec"]["nodeName"]
+                book = ledger.device_tables["nvidia-vgpu"].nodes[placement.node]
                 holders = [u for usage in book.usages for u in usage.holders]
                 assert obj["metadata"]["uid"] in holders, f"{obj['metadata']['name']} is bound and its card is free"
             await running.clock.sleep(0.07)

@@ -220,14 +220,16 @@ def test_a_lost_group_is_an_event_of_its_job_and_so_is_one_without_room() -> Non
 def test_claims_are_made_or_waited_for_and_mounted_everywhere() -> None:
     async def story() -> None:
         async with job_world() as world:
-            asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+            requested = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
             await world.submit(job("j", task("main", 1), volumes=[
-                {"mountPath": "/out", "volumeClaim": asked}, {"mountPath": "/in", "volumeClaimName": "data"}]))  # fmt: skip
+                {"mountPath": "/out", "volumeClaim": requested}, {"mountPath": "/in", "volumeClaimName": "data"}]))  # fmt: skip
             await world.start()
             assert await world.pods() == {}
             assert await world.events("PVCError") == [
                 "pvc data is not found, the job will be in the Pending state until the PVC is created"]  # fmt: skip
-            await world.cluster.create(kinds.PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "data"}, "spec": asked}, "default")
+            await world.cluster.create(
+                kinds.PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "data"}, "spec": requested}, "default"
+            )
             await world.rest(40)
             await world.start()
             spec = (await world.pods())["j-main-0"]["spec"]

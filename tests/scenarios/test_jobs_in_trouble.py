@@ -202,7 +202,7 @@ def test_what_others_write_into_the_status_meanwhile_stays() -> None:
             await world.submit(job("j", task("main", 2), policies=[on("PodFailed", "RestartJob")]))
             await world.start()
             note = {"status": {"controlledResources": {"theirs": "kept"}}}
-            await world.tell("j-main-0", "Failed", state={"terminated": {"exitCode": 1}})
+            await world.report("j-main-0", "Failed", state={"terminated": {"exitCode": 1}})
             await world.cluster.patch(volcano.JOBS, "j", note, "default", subresource="status")
             await world.rest()
             await world.bury()
@@ -240,14 +240,14 @@ def test_a_retry_is_counted_once_whatever_becomes_of_the_requests(verb: str, car
             await world.start()
             left = [6]
 
-            def fault(asked: str, path: str) -> ApiError | tuple[ApiError, bool] | None:
-                if asked != verb or "events" in path or left[0] == 0:
+            def fault(requested: str, path: str) -> ApiError | tuple[ApiError, bool] | None:
+                if requested != verb or "events" in path or left[0] == 0:
                     return None
                 left[0] -= 1
                 error = ApiError(0, "Timeout", "no answer")
                 return (error, True) if carried_out else error
 
-            await world.tell("j-main-0", "Failed", state={"terminated": {"exitCode": 1}})
+            await world.report("j-main-0", "Failed", state={"terminated": {"exitCode": 1}})
             world.cluster.fault = fault
             await world.rest(60)
             world.cluster.fault = lambda verb, path: None
@@ -267,7 +267,7 @@ def test_a_controller_that_dies_amid_a_restart_is_taken_up_where_it_was(request_
         async with job_world() as world:
             await world.submit(job("j", task("main", 3), policies=[on("PodFailed", "RestartJob")], plugins={"svc": []}))
             await world.start()
-            await world.tell("j-main-1", "Failed", state={"terminated": {"exitCode": 1}})
+            await world.report("j-main-1", "Failed", state={"terminated": {"exitCode": 1}})
             world.cut_off(request_)
             await world.rest(0.3)
             await world.replace()
@@ -348,7 +348,7 @@ def test_a_pod_that_fails_before_its_jobs_first_status_is_written_is_answered_af
             await world.rest(0.1)
             await world.kill()
             assert await world.status("j") == {"state": {"phase": "Pending"}}, "as the definition says"
-            await world.tell("j-main-0", "Failed", state={"terminated": {"exitCode": 1}})
+            await world.report("j-main-0", "Failed", state={"terminated": {"exitCode": 1}})
             await world.up()
             await world.rest()
             assert (await world.status("j"))["retryCount"] == 1
@@ -371,7 +371,7 @@ def test_an_answer_that_is_lost_after_the_watch_told_of_the_write_takes_nothing_
                 return answer
 
             world.cluster.request = late
-            await world.tell("j-main-0", "Succeeded", state={"terminated": {"exitCode": 0}})
+            await world.report("j-main-0", "Succeeded", state={"terminated": {"exitCode": 0}})
             await world.rest()
             assert [each["status"] for each in (await world.status("j"))["conditions"]].count("Completing") == 1
             assert await world.phase("j") == "Completed"
@@ -437,7 +437,7 @@ def test_a_watch_that_lags_behind_takes_no_restart_back_that_is_being_written() 
             cluster.stream, cluster.request = lagging, slow
             cluster.hang_up(forget=False, seconds=0)
             await world.until(pending_is_counted(world))
-            await world.tell("j-main-0", "Failed", state={"terminated": {"exitCode": 1}})
+            await world.report("j-main-0", "Failed", state={"terminated": {"exitCode": 1}})
             await world.rest(20)
             status = await world.status("j")
             assert [each["status"] for each in status["conditions"]] == ["Pending", "Restarting", "Pending"]

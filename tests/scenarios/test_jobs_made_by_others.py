@@ -301,9 +301,9 @@ def test_a_step_starts_when_a_pod_of_its_target_answers() -> None:
             assert await jobs(world) == ["f-a"], "its pod has no address yet"
             await address(world, "f-a-main-0")
             await world.until(lambda: has(world, "f-b"))
-            asked = next(each for each in heard if each)
-            assert asked.startswith(b"GET /ready HTTP/1.1\r\n")
-            assert b"X-A: b" in asked
+            requested = next(each for each in heard if each)
+            assert requested.startswith(b"GET /ready HTTP/1.1\r\n")
+            assert b"X-A: b" in requested
 
     run_virtually(story())
 

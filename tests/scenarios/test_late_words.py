@@ -13,20 +13,20 @@ from pumice.wire import kinds
 
 def slow_conditions(running: Daemon, seconds: float) -> list[str]:
     """The next condition of a pod takes so long to get there; what was asked of the API server from then on."""
-    cluster, asked, real = running.cluster, list[str](), running.cluster.request
+    cluster, requested, real = running.cluster, list[str](), running.cluster.request
     waiting = [True]
 
     async def request(verb: str, path: str, **options: Any) -> bytes:
         if verb == "PATCH" and path.endswith("/status") and "/pods/" in path and waiting.pop():
             waiting.append(False)
-            asked.append("condition sent")
+            requested.append("condition sent")
             await running.clock.sleep(seconds)
         elif path.endswith("/binding"):
-            asked.append("binding sent")
+            requested.append("binding sent")
         return await real(verb, path, **options)
 
     cluster.request = request  # type: ignore[method-assign]
-    return asked
+    return requested
 
 
 async def scheduled(running: Daemon, name: str) -> str:
@@ -37,13 +37,13 @@ async def scheduled(running: Daemon, name: str) -> str:
 def test_a_condition_on_its_way_does_not_come_after_the_binding() -> None:
     async def story() -> None:
         async with daemon(node("n1", cpu="1")) as running:
-            asked = slow_conditions(running, 0.5)
+            requested = slow_conditions(running, 0.5)
             await create(running.cluster, pod("a", cpu="4"))
             await running.clock.sleep(0.2)
             await running.cluster.put_node(node("n2", cpu="8"))
             await running.bind_all("a")
             await running.clock.sleep(2)
-            assert asked[:2] == ["condition sent", "binding sent"]
+            assert requested[:2] == ["condition sent", "binding sent"]
             assert await scheduled(running, "a") == "True"
 
     run_virtually(story())

@@ -26,8 +26,8 @@ def two_leaves(*priorities: int, conf: str = CONF, **more: Any) -> World:
 
 
 def gang(size: int = 2, *, mode: str = "hard", tier: int | None = 1, queue: str = "default") -> list[Json]:
-    asked = {"mode": mode, **({} if tier is None else {"highestTierAllowed": tier})}
-    return [group("g", minimum=size, topology=asked, priority_class="p9", queue=queue),
+    requested = {"mode": mode, **({} if tier is None else {"highestTierAllowed": tier})}
+    return [group("g", minimum=size, topology=requested, priority_class="p9", queue=queue),
             *(pod(f"g-{i}", group="g", cpu="2", priority=9) for i in range(size))]  # fmt: skip
 
 

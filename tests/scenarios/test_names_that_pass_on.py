@@ -55,7 +55,7 @@ ORDERS = {
 }
 
 
-class Told:
+class Recorder:
     """A cluster whose watch of one kind says these events, and whose others are empty."""
 
     def __init__(self, resource: Resource, events: list[WatchEvent]) -> None:
@@ -73,15 +73,21 @@ def events(obj: Json, *words: str) -> list[WatchEvent]:
     found = []
     for number, word in enumerate(words):
         type_, uid = word.split()
-        told = copy.deepcopy(obj)
-        told["metadata"] |= {"uid": uid, "resourceVersion": str(10 + number)}
+        reported = copy.deepcopy(obj)
+        reported["metadata"] |= {"uid": uid, "resourceVersion": str(10 + number)}
         if type_ == "DELETED":
-            told = {"metadata": {key: told["metadata"][key] for key in ("name", "namespace", "uid") if key in told["metadata"]}}
-        found.append(WatchEvent(type_, json.dumps(told).encode()))  # type: ignore[arg-type]
+            reported = {
+                "metadata": {
+                    key: reported["metadata"][key]
+                    for key in ("name", "namespace", "uid")
+                    if key in reported["metadata"]
+                }
+            }
+        found.append(WatchEvent(type_, json.dumps(reported).encode()))  # type: ignore[arg-type]
     return found
 
 
-async def heard(cluster: Told) -> State:
+async def heard(cluster: Recorder) -> State:
     engine = Engine()
     informers = Informers(cluster, VirtualClock(), engine, asyncio.Event())  # type: ignore[arg-type]
     watches = [asyncio.ensure_future(watch) for watch in informers.watches()]
@@ -97,8 +103,8 @@ def test_what_was_made_anew_under_its_name_is_known_in_whatever_order_it_was_tol
     resource, obj, known = KINDS[kind]
 
     async def story() -> None:
-        assert known(await heard(Told(resource, events(obj, *ORDERS[order]))))
-        assert not known(await heard(Told(resource, events(obj, *ORDERS[order], "DELETED 2"))))
+        assert known(await heard(Recorder(resource, events(obj, *ORDERS[order]))))
+        assert not known(await heard(Recorder(resource, events(obj, *ORDERS[order], "DELETED 2"))))
 
     run_virtually(story())
 
@@ -109,8 +115,8 @@ def test_the_configuration_that_was_made_anew_counts_in_whatever_order_it_was_to
 
     async def story() -> None:
         taken: list[ConfigMap | None] = []
-        told = Told(kinds.CONFIGMAPS, events(written, *ORDERS[order]))
-        informers = Informers(told, VirtualClock(), Engine(), asyncio.Event())  # type: ignore[arg-type]
+        reported = Recorder(kinds.CONFIGMAPS, events(written, *ORDERS[order]))
+        informers = Informers(reported, VirtualClock(), Engine(), asyncio.Event())  # type: ignore[arg-type]
         watch = asyncio.ensure_future(informers.watch_configmap("configuration", "volcano-system/conf", taken.append))
         await asyncio.sleep(1)
         watch.cancel()
@@ -123,8 +129,8 @@ def test_the_configuration_that_was_made_anew_counts_in_whatever_order_it_was_to
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_controller_knows_queues_and_groups_that_were_made_anew(order: str) -> None:
     async def story() -> None:
-        told = Told(volcano.QUEUES, [])
-        made = Controller(ControllerSettings(), told, VirtualClock(), None, asyncio.Event())  # type: ignore[arg-type]
+        reported = Recorder(volcano.QUEUES, [])
+        made = Controller(ControllerSettings(), reported, VirtualClock(), None, asyncio.Event())  # type: ignore[arg-type]
         for event in events(queue("q"), *ORDERS[order]):
             made.queues.on_queue(event)
         for event in events(group("g", minimum=1), *ORDERS[order]):
@@ -139,12 +145,14 @@ def test_a_successor_owes_nothing_to_what_its_predecessor_said() -> None:
     """A queue that was closed and a group that wanted more are not so for those who bear their names now."""
 
     async def story() -> None:
-        closed = Told(volcano.QUEUES, [*events(queue("q", state="Closed", weight=5), "ADDED 1"), *events(queue("q"), "ADDED 2")])
+        closed = Recorder(
+            volcano.QUEUES, [*events(queue("q", state="Closed", weight=5), "ADDED 1"), *events(queue("q"), "ADDED 2")]
+        )
         found = (await heard(closed)).queues["q"]
         assert (found.state, found.weight, found.uid) == ("Open", 1, "2")
         greedy = group("g", minimum=1, resources={"cpu": "5"})
         greedy["status"]["phase"] = "Running"
-        groups = Told(volcano.POD_GROUPS, [*events(greedy, "ADDED 1"), *events(group("g", minimum=1), "ADDED 2")])
+        groups = Recorder(volcano.POD_GROUPS, [*events(greedy, "ADDED 1"), *events(group("g", minimum=1), "ADDED 2")])
         job = (await heard(groups)).jobs["default/g"]
         assert job.phase == "Pending"
         assert job.min_resources is None

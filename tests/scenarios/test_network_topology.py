@@ -30,8 +30,8 @@ def leaf_spine(configuration: str = PLUGINS, *, cpu: str = "2") -> World:
 
 
 def gang(size: int, minimum: int | None = None, *, cpu: str = "1", name: str = "g", **ask: Any) -> list[dict[str, Any]]:
-    asked = {"mode": "hard", **ask}
-    return [group(name, minimum=size if minimum is None else minimum, topology=asked),
+    requested = {"mode": "hard", **ask}
+    return [group(name, minimum=size if minimum is None else minimum, topology=requested),
             *(pod(f"{name}-{i}", group=name, cpu=cpu) for i in range(size))]  # fmt: skip
 
 
@@ -229,23 +229,23 @@ def test_pods_of_sub_groups_that_request_nothing_are_held_to_the_switches_of_the
 
 @pytest.mark.parametrize("where", ["group", "pod"])
 def test_annotations_ask_as_the_field_does(where: str) -> None:
-    asked = {"volcano.sh/network-topology-mode": "hard", "volcano.sh/network-topology-highest-tier": "1"}
+    requested = {"volcano.sh/network-topology-mode": "hard", "volcano.sh/network-topology-highest-tier": "1"}
     world = leaf_spine()
     made = group("g", minimum=4)
     if where == "group":
-        made["metadata"]["annotations"] = asked
-    world.add(made, *[pod(f"g-{i}", group="g", cpu="1", annotations=asked if where == "pod" else {}) for i in range(4)])
+        made["metadata"]["annotations"] = requested
+    world.add(made, *[pod(f"g-{i}", group="g", cpu="1", annotations=requested if where == "pod" else {}) for i in range(4)])
     world.settle()
     assert together(world, 4)
 
 
-@pytest.mark.parametrize(("asked", "said"), [
+@pytest.mark.parametrize(("requested", "said"), [
     ({"highestTierAllowed": 1, "highestTierName": "rack"}, "exclude each other"),
     ({"mode": "firm"}, "is neither hard nor soft"),
 ])  # fmt: skip
-def test_a_demand_that_contradicts_itself_holds_its_gang_alone_and_says_so(asked: dict[str, Any], said: str) -> None:
+def test_a_demand_that_contradicts_itself_holds_its_gang_alone_and_says_so(requested: dict[str, Any], said: str) -> None:
     world = leaf_spine()
-    world.add(*gang(2, **asked), *gang(2, name="h", highestTierAllowed=1))
+    world.add(*gang(2, **requested), *gang(2, name="h", highestTierAllowed=1))
     world.settle()
     assert (switches(world, 2), len(switches(world, 2, "h") - {""})) == ({""}, 1)
     assert said in world.condition("g-0")["message"]

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 MINUTES = 60.0
 
 
-def holding(held: str = "true") -> str:
+def placement(held: str = "true") -> str:
     return conf(["priority", {"gang": {"pumice.gangReservation": f'"{held}"'}}], ["predicates", "proportion", sharing("VGPU")])
 
 
@@ -84,13 +84,13 @@ class Busy:
         conditions = self.world.groups[f"default/{name}"]["status"]["conditions"]
         return next((found for found in conditions if found["type"] == "Reserved"), {})
 
-    def told(self, reason: str) -> list[str]:
+    def reported(self, reason: str) -> list[str]:
         return [event.message for event in self.world.events if event.reason == reason]
 
 
 def test_small_pods_pass_a_gang_for_ever_unless_nodes_are_held_for_it() -> None:
     for held, stands in (("false", False), ("true", True)):
-        busy = Busy(holding(held))
+        busy = Busy(placement(held))
         busy.add(*gang())
         for _ in range(8):
             busy.turn()
@@ -98,29 +98,29 @@ def test_small_pods_pass_a_gang_for_ever_unless_nodes_are_held_for_it() -> None:
 
 
 def test_whoever_comes_after_the_gang_waits_and_is_told_for_whom() -> None:
-    busy = Busy(holding())
+    busy = Busy(placement())
     busy.add(*gang())
     busy.turn()
     late = busy.come()
     assert not busy.world.node_of(late)
     assert busy.world.condition(late)["message"] == "0/2 nodes are unavailable: 2 node(s) held for gang default/big."
     assert busy.reserved()["message"] == "Nothing of lower rank is placed on n0, n1"
-    assert busy.told("NodesHeld") == ["for at most 600 s nothing of lower rank is placed on 2 nodes: n0, n1"]
+    assert busy.reported("NodesHeld") == ["for at most 600 s nothing of lower rank is placed on 2 nodes: n0, n1"]
 
 
 def test_once_the_gang_has_its_places_what_is_left_of_the_nodes_is_everybodys() -> None:
-    busy = Busy(holding(), nodes=3)
+    busy = Busy(placement(), nodes=3)
     busy.add(*gang(cards=1, size=3))
     for _ in range(3):
         busy.turn()
     assert busy.stands(3)
     assert busy.reserved()["reason"] == "Placed"
-    assert busy.told("NodesGivenBack") == ["its nodes are held no longer: its pods have places"]
+    assert busy.reported("NodesGivenBack") == ["its nodes are held no longer: its pods have places"]
     assert not busy.held
 
 
 def test_no_more_nodes_are_held_than_the_gang_needs() -> None:
-    busy = Busy(holding(), nodes=5)
+    busy = Busy(placement(), nodes=5)
     busy.add(*gang(size=2))
     busy.world.settle(1)
     (found,) = busy.world.engine.state.reservations.held.values()
@@ -128,7 +128,7 @@ def test_no_more_nodes_are_held_than_the_gang_needs() -> None:
 
 
 def test_when_its_time_is_over_the_nodes_are_open_for_as_long_again() -> None:
-    busy = Busy(holding("2m"))
+    busy = Busy(placement("2m"))
     world = busy.world
     busy.add(*gang())
     late = busy.come()
@@ -148,7 +148,7 @@ def test_when_its_time_is_over_the_nodes_are_open_for_as_long_again() -> None:
 
 @pytest.mark.parametrize("end", ["gang", "pods", "node", "queue"])
 def test_a_reservation_ends_with_what_it_is_for(end: str) -> None:
-    busy = Busy(holding(), nodes=4)
+    busy = Busy(placement(), nodes=4)
     world = busy.world
     world.add(queue("q"))
     busy.add(*gang(queue="q" if end == "queue" else "default"))
@@ -173,7 +173,7 @@ def test_a_reservation_ends_with_what_it_is_for(end: str) -> None:
 
 
 def test_more_important_pods_and_older_ones_of_its_queue_are_not_held_up() -> None:
-    world = World(holding())
+    world = World(placement())
     world.add(priority_class("high", 100), node("n0", cards=2, mib=8000))
     world.add(pod("first", mib=8000, cards=2))
     world.settle(1)
@@ -196,7 +196,7 @@ def test_more_important_pods_and_older_ones_of_its_queue_are_not_held_up() -> No
 
 def test_an_older_job_that_has_what_it_needs_does_not_pass_with_more_pods() -> None:
     """As a Deployment's: its PodGroup is older than the gang, and its pods come anew for ever."""
-    busy = Busy(holding(), nodes=0)
+    busy = Busy(placement(), nodes=0)
     busy.add(node("n0", cards=2, mib=8000), group("web", minimum=1))
     for i in range(2):
         busy.add(pod(f"web-{i}", group="web", mib=8000))
@@ -212,7 +212,7 @@ def test_an_older_job_that_has_what_it_needs_does_not_pass_with_more_pods() -> N
 
 
 def test_nodes_are_held_while_the_gang_stands_on_pods_that_are_still_leaving() -> None:
-    busy = Busy(holding(), nodes=1)
+    busy = Busy(placement(), nodes=1)
     world = busy.world
     busy.add(*gang(2, cards=1))
     late = busy.come()
@@ -230,7 +230,7 @@ def test_nodes_are_held_while_the_gang_stands_on_pods_that_are_still_leaving() -
 
 
 def test_a_gang_that_its_queue_may_not_have_is_held_nothing() -> None:
-    busy = Busy(holding())
+    busy = Busy(placement())
     busy.world.add(queue("small", capability={"volcano.sh/vgpu-number": "1"}))
     busy.add(*gang(queue="small"))
     busy.world.settle(5)
@@ -238,14 +238,14 @@ def test_a_gang_that_its_queue_may_not_have_is_held_nothing() -> None:
 
 
 def test_a_gang_that_no_emptied_nodes_would_take_is_held_nothing() -> None:
-    busy = Busy(holding())
+    busy = Busy(placement())
     busy.add(*gang(3))
     busy.world.settle(5)
     assert not busy.held
 
 
 def test_a_restarted_scheduler_holds_the_same_nodes_for_the_time_that_is_left() -> None:
-    busy = Busy(holding("2m"), nodes=3)
+    busy = Busy(placement("2m"), nodes=3)
     world = busy.world
     busy.add(*gang())
     (before,) = world.engine.state.reservations.held.values()
@@ -264,12 +264,12 @@ def test_a_restarted_scheduler_holds_the_same_nodes_for_the_time_that_is_left() 
 
 
 def test_turned_off_everything_is_given_back() -> None:
-    busy = Busy(holding())
+    busy = Busy(placement())
     world = busy.world
     busy.add(*gang())
     late = busy.come()
     busy.one_ends(busy.held)
-    world.engine.configure(parse_scheduler_conf(holding("false")))
+    world.engine.configure(parse_scheduler_conf(placement("false")))
     world.settle(2)
     assert world.node_of(late)
     assert busy.reserved()["status"] == "False"
@@ -278,13 +278,13 @@ def test_turned_off_everything_is_given_back() -> None:
 @pytest.mark.parametrize("written", ["soon", "-5m", "10"])
 def test_what_is_no_time_is_told_and_holds_nothing(written: str) -> None:
     engine = Engine()
-    (remark,) = engine.configure(parse_scheduler_conf(holding(written)))
+    (remark,) = engine.configure(parse_scheduler_conf(placement(written)))
     assert remark.startswith("plugin gang: pumice.gangReservation: ")
     assert remark.endswith("no nodes are held")
 
 
 def test_explain_and_metrics_name_the_nodes() -> None:
-    busy = Busy(holding())
+    busy = Busy(placement())
     busy.add(*gang())
     page = SchedulerMetrics(busy.world.engine).page().decode()
     assert 'pumice_nodes_held_for_gangs{podgroup="default/big",queue_name="default"} 2' in page

@@ -66,7 +66,7 @@ def test_a_pod_that_asks_for_a_negative_or_huge_amount_waits_alone(what: str, am
             if not await try_create(running.cluster, pod("odd", limits=asks)):
                 await tell_pod(running, pod("odd", limits=asks), "ADDED")
             await running.clock.sleep(3)
-            held = running.scheduler.engine.state.ledger.holdings.values()
+            held = running.scheduler.engine.state.ledger.placements.values()
             assert not [h for h in held if any(value < 0 for _, value in h.request.items)]
             odd = (await running.cluster.pods()).get("odd")
             assert odd is None or not odd["spec"].get("nodeName")
@@ -138,7 +138,7 @@ def test_a_group_that_wants_more_members_than_there_are_holds_nothing() -> None:
             await create(running.cluster, group("g", minimum=1000), *(pod(f"g-{i}", mib=4000, group="g") for i in range(2)))
             await running.clock.sleep(5)
             assert not await running.bound("g-0")
-            assert not running.scheduler.engine.state.ledger.holdings
+            assert not running.scheduler.engine.state.ledger.placements
             found = await running.cluster.get(volcano.POD_GROUPS, "g", "default")
             assert "valid: 2, min: 1000" in str(found["status"]["conditions"])
             await goes_on(running, mib=8000)
@@ -199,10 +199,10 @@ def test_of_two_pods_with_one_uid_the_second_is_left_alone() -> None:
             await tell_pod(running, simulator, "ADDED")
             state = running.scheduler.engine.state
             assert "belongs to pod default/a" in state.problems["Pod default/twin"]
-            assert len(state.ledger.holdings) == 2, "the twin runs, so its node is charged for it"
+            assert len(state.ledger.placements) == 2, "the twin runs, so its node is charged for it"
             assert "pumice_objects_set_aside 1" in (await running.page("/metrics"))[1]
             await tell_pod(running, simulator, "DELETED")
-            assert len(state.ledger.holdings) == 1, "the deletion of the twin frees nothing of the first"
+            assert len(state.ledger.placements) == 1, "the deletion of the twin frees nothing of the first"
             assert "Pod default/twin" not in state.problems
             await goes_on(running, mib=4000)
 
@@ -220,7 +220,7 @@ def test_a_watch_that_repeats_old_events_changes_nothing() -> None:
             state = running.scheduler.engine.state
             for old in (fresh, bound, fresh):
                 await tell_pod(running, old, "ADDED")
-                assert list(state.ledger.holdings) == [fresh["metadata"]["uid"]]
+                assert list(state.ledger.placements) == [fresh["metadata"]["uid"]]
             await running.cluster.delete(kinds.PODS, "a", "default", grace=0)
             await running.clock.sleep(1)
             await goes_on(running, mib=8000)

@@ -31,7 +31,7 @@ from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.kinds import CRDS
 from pumice.wire.names import CONTROLLER_NAME
 from pumice.wire.scheduler_conf import parse_scheduler_conf
-from pumice.wire.without_effect import ROWS, Row, Told, What, page
+from pumice.wire.without_effect import ROWS, Row, Shown, What, page
 from pumice_jobs.apps.controller import daemon as controller
 
 PAGE = Path(__file__).parents[2] / "docs/reference/without-effect.md"
@@ -40,8 +40,8 @@ WANTED: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def told(*ways: Told) -> list[Row]:
-    return [row for row in ROWS if row.told in ways]
+def reported(*ways: Shown) -> list[Row]:
+    return [row for row in ROWS if row.reported in ways]
 
 
 def ids(rows: list[Row]) -> list[str]:
@@ -69,8 +69,8 @@ def configuration(row: Row) -> str:
     return str(yaml.safe_dump(value, sort_keys=False))
 
 
-OF_DEVICES = [row for row in told(Told.WARNING) if row.what is What.DEVICES]
-OF_THE_SCHEDULER = [row for row in told(Told.WARNING) if row.what is not What.DEVICES]
+OF_DEVICES = [row for row in reported(Shown.WARNING) if row.what is What.DEVICES]
+OF_THE_SCHEDULER = [row for row in reported(Shown.WARNING) if row.what is not What.DEVICES]
 
 
 @pytest.mark.parametrize("row", OF_THE_SCHEDULER, ids=ids(OF_THE_SCHEDULER))
@@ -98,15 +98,18 @@ def test_a_device_setting_that_promises_it_is_warned_of_at_its_line_found_by_lin
     def text(value: str) -> str:
         return f"nvidia:\n  {key}: {value}\n" if owner == "nvidia" else NPU % f"{key}: {value}"
 
-    asked, unasked = ("true", "false") if key == "overwriteEnv" else ("named", '""')
+    requested, unasked = ("true", "false") if key == "overwriteEnv" else ("named", '""')
     line = 2 if owner == "nvidia" else 3
-    assert parse_device_config(text(asked)).warnings == (f"line {line}: {row.text}",)
+    assert parse_device_config(text(requested)).warnings == (f"line {line}: {row.text}",)
     assert parse_device_config(text(unasked)).warnings == ()
-    assert any(finding.text == row.text and finding.line == line for finding in lint_files({"device-config.yaml": text(asked)}))
+    assert any(
+        finding.text == row.text and finding.line == line
+        for finding in lint_files({"device-config.yaml": text(requested)})
+    )
 
     async def story() -> None:
         async with daemon(node("n1"), conf=conf("deviceshare"), settings=Settings(strict=True)) as running:
-            body = {"metadata": {"name": names.DEVICE_CONFIGMAP}, "data": {names.DEVICE_CONFIG_KEY: text(asked)}}
+            body = {"metadata": {"name": names.DEVICE_CONFIGMAP}, "data": {names.DEVICE_CONFIG_KEY: text(requested)}}
             await running.cluster.create(kinds.CONFIGMAPS, body, "kube-system")
             await running.clock.sleep(2)
             (said,) = await running.events("ConfigurationRefused")
@@ -131,7 +134,7 @@ def test_the_daemon_says_it_on_its_configmap() -> None:
     run_virtually(story())
 
 
-@pytest.mark.parametrize("row", told(Told.FLAG), ids=ids(told(Told.FLAG)))
+@pytest.mark.parametrize("row", reported(Shown.FLAG), ids=ids(reported(Shown.FLAG)))
 def test_a_flag_or_gate_that_promises_it_is_warned_of(row: Row) -> None:
     values = [WANTED.get(row.name, ""), "true", "false"]
     value = next(value for value in values if row.asks(value))
@@ -182,7 +185,7 @@ def test_an_object_that_asks_for_it_is_found_by_lint(row: Row) -> None:
     assert lint_files({"a.yaml": yaml.safe_dump(ordinary)}) == []
 
 
-@pytest.mark.parametrize("row", told(Told.WAITS), ids=ids(told(Told.WAITS)))
+@pytest.mark.parametrize("row", reported(Shown.WAITS), ids=ids(reported(Shown.WAITS)))
 def test_a_pod_that_demands_it_is_never_bound_and_its_condition_names_it(row: Row) -> None:
     world = World()
     world.add(node("n1", cards=1), demanding(row), pod("plain", cpu="1"))
@@ -197,7 +200,7 @@ def test_a_pod_that_demands_it_is_never_bound_and_its_condition_names_it(row: Ro
     assert row.name in world.condition("b")["message"]
 
 
-TOLD_BY_EVENT = [row for row in OBJECTS if row.told is Told.EVENT]
+TOLD_BY_EVENT = [row for row in OBJECTS if row.reported is Shown.EVENT]
 
 
 @pytest.mark.parametrize("row", TOLD_BY_EVENT, ids=ids(TOLD_BY_EVENT))
@@ -278,9 +281,9 @@ def test_the_scheduler_page_names_every_action_and_plugin_and_whether_it_works(
 ) -> None:
     """docs/reference/scheduler.md: whoever builds one writes there that it works."""
     section = PAGE.with_name("scheduler.md").read_text("utf-8").partition(f"## {heading}")[2].partition("## ")[0]
-    told = dict(re.findall(r"^\| `([a-z-]+)` \| (works|without effect) \| \S", section, re.MULTILINE))
+    reported = dict(re.findall(r"^\| `([a-z-]+)` \| (works|without effect) \| \S", section, re.MULTILINE))
     waiting = {row.name for row in ROWS if row.what is what}
-    assert told == {name: "without effect" if name in waiting else "works" for name in names}
+    assert reported == {name: "without effect" if name in waiting else "works" for name in names}
 
 
 def test_no_row_is_there_twice() -> None:

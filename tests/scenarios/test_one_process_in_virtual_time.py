@@ -64,9 +64,9 @@ class OneProcess:
         rng = random.Random(self.rng.random())
         self._tasks[name] = asyncio.create_task(run(settings, cluster=self.kube, clock=self.clock, rng=rng,
                                                     stop=asyncio.Event(), ready=ready, **more), name=name)
-        told = asyncio.create_task(ready.wait())
-        await asyncio.wait({self._tasks[name], told}, return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
+        reported = asyncio.create_task(ready.wait())
+        await asyncio.wait({self._tasks[name], reported}, return_when=asyncio.FIRST_COMPLETED)
+        reported.cancel()
         if self._tasks[name].done():
             self._tasks[name].result()
 

@@ -159,7 +159,7 @@ def test_pods_that_run_already_are_no_work_for_a_cycle() -> None:
     assert not any(queue.active for queue in world.engine.state.queues.values())
     world.add(pod("new", cpu="1"))
     world.engine.cycle(world.now, budget=0.0)
-    assert world.engine.state.ledger.holdings[world.pods["default/new"]["metadata"]["uid"]].node == "n1"
+    assert world.engine.state.ledger.placements[world.pods["default/new"]["metadata"]["uid"]].node == "n1"
 
 
 @pytest.mark.parametrize("named", ["", "mine"])

@@ -201,7 +201,7 @@ def test_a_pod_that_waits_too_long_is_acted_upon_whatever_tells_first_that_it_is
 
 async def a_pod_fails(world: JobWorld) -> None:
     end = {"exitCode": 1, "finishedAt": volcano.stamp(world.clock.now())}
-    await world.tell("j-main-0", "Failed", state={"terminated": end})
+    await world.report("j-main-0", "Failed", state={"terminated": end})
 
 
 async def a_pod_is_evicted(world: JobWorld) -> None:
@@ -212,7 +212,7 @@ async def containers_restart(world: JobWorld) -> None:
     """Three times in all, the last time now."""
     for name, times in (("j-main-0", 1), ("j-main-1", 2)):
         now = volcano.stamp(world.clock.now())
-        await world.tell(name, "Running", ready=True, restartCount=times, state={"running": {"startedAt": now}})
+        await world.report(name, "Running", ready=True, restartCount=times, state={"running": {"startedAt": now}})
 
 
 async def a_container_restarts_and_ends(world: JobWorld) -> None:
@@ -220,7 +220,7 @@ async def a_container_restarts_and_ends(world: JobWorld) -> None:
     run = {"exitCode": 1, "startedAt": volcano.stamp(world.clock.now())}
     run["finishedAt"] = volcano.stamp(world.clock.now() + 30)
     waits = {"waiting": {"reason": "CrashLoopBackOff"}}
-    await world.tell("j-main-1", "Running", restartCount=3, state=waits, lastState={"terminated": run})
+    await world.report("j-main-1", "Running", restartCount=3, state=waits, lastState={"terminated": run})
 
 
 async def the_group_is_lost(world: JobWorld) -> None:
@@ -235,7 +235,7 @@ async def the_last_pod_succeeds(world: JobWorld) -> None:
     """Long after the other one."""
     for name, earlier in (("j-main-0", 100), ("j-main-1", 0)):
         end = {"exitCode": 0, "finishedAt": volcano.stamp(world.clock.now() - earlier)}
-        await world.tell(name, "Succeeded", state={"terminated": end})
+        await world.report(name, "Succeeded", state={"terminated": end})
 
 
 @pytest.mark.parametrize(("event", "happens"), [

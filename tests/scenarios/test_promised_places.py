@@ -99,12 +99,12 @@ def test_a_pod_whose_eviction_was_refused_is_left_alone_for_a_while_and_longer_e
     world = one_card()
     world.stays = lambda evict: True
     world.add(pod("high", mib=8000, priority=10))
-    asked, begin = [], world.now
+    requested, begin = [], world.now
     while world.now < begin + 120:
         before = len(world.evictions)
         world.settle(1)
-        asked += [world.now - begin] * (len(world.evictions) - before)
-    pauses = [later - earlier for earlier, later in pairwise(asked)]
+        requested += [world.now - begin] * (len(world.evictions) - before)
+    pauses = [later - earlier for earlier, later in pairwise(requested)]
     assert 3 <= len(pauses) < 10
     assert min(pauses) >= 4
     assert pauses[-1] > 3 * pauses[0]

@@ -208,7 +208,7 @@ def test_a_restarted_scheduler_that_reads_its_configuration_last_charges_the_sam
     known, world.engine = world.engine.conf, Engine(parse_scheduler_conf(conf("predicates")), state=State())
     for table in (world.queues, world.nodes, world.pods):
         for obj in table.values():
-            world.tell(obj)
+            world.report(obj)
     world.engine.configure(known)
     assert world.engine.state.queues["team"].allocated == before
     world.add(whole("c"))
@@ -292,7 +292,7 @@ def test_quotas_of_random_pods_hold_whatever_cards_they_get() -> None:
             if rng.random() < 0.3:
                 world.delete_pod(alive.pop(rng.randrange(len(alive))))
             world.settle(0.5)
-            books = world.engine.state.ledger.holdings.values()
+            books = world.engine.state.ledger.placed.values()
             real = sum(
                 container_device.memory
                 for held in books

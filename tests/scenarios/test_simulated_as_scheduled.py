@@ -34,9 +34,9 @@ def arrivals(seed: int) -> list[Submission]:
     found = []
     for i in range(PODS):
         percent, cards = rng.choice(((20, 1), (35, 1), (50, 1), (100, 1), (100, 2)))
-        asked = {"cpu": "1", names.VGPU_NUMBER: str(cards), names.VGPU_MEMORY_PERCENTAGE: str(percent)}
+        requested = {"cpu": "1", names.VGPU_NUMBER: str(cards), names.VGPU_MEMORY_PERCENTAGE: str(percent)}
         runs = APART * rng.randrange(6, 40) + 0.6 + 0.02 * i
-        found.append(Submission(APART * i, f"p{i:02d}", (manifests.pod(asked),), runs=runs))
+        found.append(Submission(APART * i, f"p{i:02d}", (manifests.pod(requested),), runs=runs))
     return found
 
 

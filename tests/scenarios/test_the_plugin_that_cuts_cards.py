@@ -121,8 +121,8 @@ async def test_a_card_that_somebody_else_has_cut_is_not_offered_and_is_left_alon
     uuid = driver.fill(theirs)
     async with world.plugin():
         assert health(world) == {A: False, B: True}
-        told = next(event["message"] for event in world.cluster.events if event["reason"] == "CardUnhealthy")
-        assert "somebody else cut 1g.5gb@4 on it" in told
+        reported = next(event["message"] for event in world.cluster.events if event["reason"] == "CardUnhealthy")
+        assert "somebody else cut 1g.5gb@4 on it" in reported
         assert [slice_.uuid for slice_ in driver.slices(A)] == [uuid]
         driver.drain(theirs)
         driver.remove(theirs)
@@ -134,8 +134,8 @@ async def test_without_the_right_to_cut_the_card_is_not_offered(world):
     world.machine.set_fault(FaultModel("nvmlDeviceCreateGpuInstanceWithPlacement", code=4, count=0))
     async with world.plugin():
         assert health(world) == {A: False, B: True}
-        told = next(event["message"] for event in world.cluster.events if event["reason"] == "CardUnhealthy")
-        assert "NVIDIA_MIG_CONFIG_DEVICES=all" in told
+        reported = next(event["message"] for event in world.cluster.events if event["reason"] == "CardUnhealthy")
+        assert "NVIDIA_MIG_CONFIG_DEVICES=all" in reported
         world.machine.clear_faults()
         await world.cluster.until(lambda: health(world)[A])
 

@@ -121,9 +121,9 @@ def _asked_for(wheel: Path) -> Iterator[Requirement]:
     yield from (Requirement(line.partition(":")[2]) for line in lines if line.startswith("Requires-Dist:"))
 
 
-def _with_what_they_ask_for(asked: Iterable[Requirement], seen: frozenset[str] = frozenset(), extra: str = "") -> set[str]:
+def _with_what_they_ask_for(requested: Iterable[Requirement], seen: frozenset[str] = frozenset(), extra: str = "") -> set[str]:
     found: set[str] = set()
-    for one in asked:
+    for one in requested:
         if one.name not in seen | found and (one.marker is None or one.marker.evaluate({"extra": extra})):
             found.add(one.name)
             found |= _with_what_they_ask_for([Requirement(line) for line in metadata.requires(one.name) or []], seen | found)
@@ -190,8 +190,8 @@ def test_without_a_compiler_and_without_extras_a_program_runs_with_its_share(ins
 def test_vcctl_says_of_which_commit_it_was_built_and_when(installed: Installed) -> None:
     done = installed.run("version", program="vcctl")
     said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
-    told = subprocess.run(["git", "log", "-1", "--format=%H %ct"], cwd=ROOT, capture_output=True, text=True, check=True)
-    commit, at = told.stdout.split()
+    reported = subprocess.run(["git", "log", "-1", "--format=%H %ct"], cwd=ROOT, capture_output=True, text=True, check=True)
+    commit, at = reported.stdout.split()
     assert said["Git SHA"] == commit
     assert datetime.fromisoformat(said["Built At"]).timestamp() == int(at)
 
@@ -235,8 +235,13 @@ def test_without_the_laboratory_a_line_says_which_file_brings_it(alone: Installe
         assert (done.returncode, done.stdout) == (2, "")
         line = rf"pumice(?: run)?: {who} needs the laboratory of Pumice, which is not installed; {pip}\n"
         assert re.fullmatch(line, done.stderr), done.stderr
-    told = alone.served("--help")
-    assert ("  run " in told, "  up " in told, "  machine " in told, "A cluster on this machine" in told) == (True, *[False] * 3)
+    reported = alone.served("--help")
+    assert (
+        "  run " in reported,
+        "  up " in reported,
+        "  machine " in reported,
+        "A cluster on this machine" in reported,
+    ) == (True, *[False] * 3)
     burning = alone.run("burn", "--kernels", "1")
     assert (burning.returncode, burning.stderr.count("\n")) == (2, 1)
 
@@ -262,8 +267,8 @@ def test_a_laboratory_of_another_version_is_refused(installed: Installed, tmp_pa
         program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from pumice.cli.main import main; main({list(words)!r})"
         done = installed.run("-c", program, program="python")
         assert done.returncode == 2
-        told = r"pumice.*: .* needs the laboratory of Pumice of version 0\.1\.0, and 0\.0\.9 is installed; .*\n"
-        assert re.fullmatch(told, done.stderr), done.stderr
+        reported = r"pumice.*: .* needs the laboratory of Pumice of version 0\.1\.0, and 0\.0\.9 is installed; .*\n"
+        assert re.fullmatch(reported, done.stderr), done.stderr
 
 
 def test_what_the_sentence_names_is_what_the_extra_brings() -> None:

@@ -224,7 +224,7 @@ def test_of_two_schedulers_one_makes_room_for_a_gang_of_hundreds_and_keeps_its_l
     ports = free_port(), free_port()
     with schedulers(api, tmp_path, BUSY_DURATION, BUSY_DEADLINE, ports) as running, ThreadPoolExecutor(1) as beside:
         first, over = holder(api), threading.Event()
-        asked = beside.submit(silences, ports, over)
+        requested = beside.submit(silences, ports, over)
         try:
             a_gang_comes(api)
 
@@ -238,7 +238,7 @@ def test_of_two_schedulers_one_makes_room_for_a_gang_of_hundreds_and_keeps_its_l
             until(bound, 240)
         finally:
             over.set()
-        assert max(asked.result()) < 5, "of two processors, on which all this runs"
+        assert max(requested.result()) < 5, "of two processors, on which all this runs"
         assert [process.poll() for process in running] == [None, None]
         assert holder(api) == first
         left = [obj["metadata"]["name"] for obj in api.get(PODS)["items"] if obj["metadata"]["name"].startswith("low-")]

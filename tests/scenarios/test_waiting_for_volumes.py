@@ -76,9 +76,9 @@ def test_the_pod_is_bound_when_its_volumes_are_and_others_pass_it_meanwhile() ->
             await provide(running, "c")
             await running.clock.sleep(3)
             assert not await running.bound("p")  # one of two is not enough
-            told = explain_known(running.scheduler.engine, "default", "p")
-            assert told is not None
-            assert told.summary == "has its place on n1 and waits for the volumes of its claims there: d"
+            reported = explain_known(running.scheduler.engine, "default", "p")
+            assert reported is not None
+            assert reported.summary == "has its place on n1 and waits for the volumes of its claims there: d"
             body: Json = {"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {"volumeName": "v"}}
             await running.cluster.patch(CLAIMS, "d", body, "default")
             await running.bind_all("p")

@@ -73,7 +73,7 @@ def test_a_gang_that_keeps_places_while_it_waits_holds_nothing_in_the_books_and_
     world.now = CREATED + 601
     for number in range(2):
         one_goes_and_one_comes(world, number)
-    assert len(world.engine.state.ledger.holdings) == 2
+    assert len(world.engine.state.ledger.placements) == 2
     for i in range(3):
         world.delete_pod(f"g-{i}")
     world.settle()

@@ -149,10 +149,10 @@ def test_a_running_program_is_shown_with_use_and_limits(here: OneMachine) -> Non
     assert frame.splitlines()[0].strip() == "cards (2)"
     assert "4000 MiB, 50 %" in frame
     assert "pumice burn --memory 1000" in frame
-    told = json.loads(here.pumice("top", "-o", "json", "--emulated", str(here.directory)).stdout)
-    assert [card["programs"] for card in told["cards"]] == [["r1"], []]
-    assert told["cards"][0]["memoryUsedBytes"] >= 1150 * MIB
-    assert [one["pid"] for one in told["processes"]] == [program.pid]
+    reported = json.loads(here.pumice("top", "-o", "json", "--emulated", str(here.directory)).stdout)
+    assert [card["programs"] for card in reported["cards"]] == [["r1"], []]
+    assert reported["cards"][0]["memoryUsedBytes"] >= 1150 * MIB
+    assert [one["pid"] for one in reported["processes"]] == [program.pid]
     wide = here.pumice("ps", "-o", "wide", "--emulated", str(here.directory)).stdout.splitlines()
     assert "REGION" in wide[0]
     assert share["region"] in wide[1]

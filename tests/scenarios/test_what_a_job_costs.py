@@ -69,9 +69,9 @@ def test_whoever_watches_a_job_sees_each_of_its_phases_however_soon_the_next_one
             policies = [on("PodFailed", "RestartJob")]
             await world.hands.create(volcano.JOBS, job("j", task("main"), policies=policies), "default")
             await starts()
-            await world.tell("j-main-0", "Failed")
+            await world.report("j-main-0", "Failed")
             await starts()
-            await world.tell("j-main-0", "Succeeded")
+            await world.report("j-main-0", "Succeeded")
             await world.rest()
             watching.cancel()
             assert seen == ["Pending", "Running", "Restarting", "Pending", "Running", "Completed"]
@@ -98,7 +98,7 @@ def test_the_groups_of_jobs_that_end_together_go_by_one_request_where_that_is_al
             world.cluster.fault = watch
             ending = [f"j{number}-main-0" for number in range(4)]
             for name in ending:
-                await world.tell(name, "Succeeded")
+                await world.report(name, "Succeeded")
             await world.rest()
             (left,) = await world.groups()
             assert left.startswith("j4-"), "of the Job that goes on"
@@ -157,8 +157,8 @@ def test_a_job_whose_counts_are_due_is_not_looked_at_on_and_on_while_another_one
             world.cluster.fault = lambda verb, path: unanswered if verb == "POST" and path.endswith("/pods") else None
             await world.hands.delete(kinds.PODS, "slow-main-0", "default", grace=0)
             await world.rest(1)
-            await world.tell("j-main-0", "Succeeded")
-            await world.tell("slow-main-1", "Succeeded")
+            await world.report("j-main-0", "Succeeded")
+            await world.report("slow-main-1", "Succeeded")
             await world.rest(20)
             assert (await world.status("j"))["succeeded"] == 1, "it waits for nobody's answer"
             assert 2 <= looks.count("default/j") <= 4

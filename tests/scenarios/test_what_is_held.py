@@ -26,7 +26,7 @@ def half_released() -> World:
 def test_a_gang_that_stands_in_part_on_what_is_being_released_holds_nothing_between_cycles() -> None:
     world = half_released()
     assert [world.node_of(f"g-{i}") for i in range(2)] == ["", ""]
-    assert set(world.engine.state.ledger.holdings) == {world.pods["default/old"]["metadata"]["uid"]}
+    assert set(world.engine.state.ledger.placements) == {world.pods["default/old"]["metadata"]["uid"]}
     assert world.condition("g-0")["message"] == (
         "Pod default/g-0 can possibly be assigned to n1, once minAvailable is satisfied"
     )
@@ -98,7 +98,7 @@ def test_a_pod_deleted_while_its_binding_is_on_the_way_gives_its_cards_back_when
 
     world.refuse = deleted_meanwhile
     world.cycle()
-    assert world.engine.state.ledger.holdings == {}
+    assert world.engine.state.ledger.placements == {}
     world.refuse = lambda _: False
     world.add(pod("b", mib=8000))
     world.settle()
@@ -113,7 +113,7 @@ def test_a_late_event_of_a_pod_without_node_does_not_undo_its_placement() -> Non
     late = copy.deepcopy(world.pods["default/a"])
     world.cycle()
     late["metadata"]["resourceVersion"] = str(int(late["metadata"]["resourceVersion"]) + 1)
-    world.tell(late)
+    world.report(late)
     assert world.engine.state.tasks[late["metadata"]["uid"]].status.label == "Bound"
     world.add(pod("b", mib=8000))
     world.cycle()

@@ -16,7 +16,7 @@ from pumice.scheduler.state.jobs import Status, Task
 Json = dict[str, Any]
 
 
-def asked(world: World, claimant: str) -> tuple[bool, dict[str, str]]:
+def requested(world: World, claimant: str) -> tuple[bool, dict[str, str]]:
     """Return whether the pod's queue may claim at all, and of the running pods of other queues why each stays (empty: it may
     go)."""
     engine = world.engine
@@ -46,7 +46,7 @@ def _others(task: Task, device_requests: Task) -> bool:
 
 
 def going(world: World, claimant: str) -> list[str]:
-    may, stay = asked(world, claimant)
+    may, stay = requested(world, claimant)
     return sorted(name for name, why in stay.items() if not why) if may else []
 
 
@@ -64,7 +64,7 @@ def two(a: Json, b: Json, *more: Json, tree: bool = False) -> World:
 @pytest.mark.parametrize("tree", [False, True])
 def test_a_queue_claims_what_it_deserves_and_the_borrower_gives_back_no_more_than_it_borrowed(tree: bool) -> None:
     world = two(queue("a", deserved={GPU: "5"}), queue("b", deserved={GPU: "3"}), tree=tree)
-    may, stay = asked(world, "b0")
+    may, stay = requested(world, "b0")
     assert may
     assert [name for name, why in stay.items() if not why] == ["a0", "a1", "a2"]
     assert {why for why in stay.values() if why} == {f"queue a has no more than it deserves: {GPU} 5 of 5"}
@@ -74,7 +74,7 @@ def test_who_would_have_more_than_it_deserves_claims_nothing() -> None:
     world = two(queue("a", deserved={GPU: "5"}), queue("b", deserved={GPU: "3"}))
     world.add(gpus("b1", "b", 4))
     world.settle()
-    may, stay = asked(world, "b1")
+    may, stay = requested(world, "b1")
     assert not may
     assert set(stay.values()) == {f"queue b would claim more than it deserves: {GPU} 4 with 0 of 3 in use"}
 
@@ -83,13 +83,13 @@ def test_a_queue_that_deserves_nothing_may_only_borrow_and_gives_everything_back
     world = two(queue("a"), queue("b", deserved={GPU: "3"}))
     assert len(going(world, "b0")) == 8
     other = two(queue("a", deserved={GPU: "1"}), queue("b"))
-    assert not asked(other, "b0")[0]
-    assert set(asked(other, "b0")[1].values()) == {"queue b deserves nothing, so it may only borrow"}
+    assert not requested(other, "b0")[0]
+    assert set(requested(other, "b0")[1].values()) == {"queue b deserves nothing, so it may only borrow"}
 
 
 def test_what_a_queue_is_guaranteed_stays_though_it_deserves_nothing_else() -> None:
     world = two(queue("a", guarantee={GPU: "6"}), queue("b", deserved={GPU: "8"}))
-    may, stay = asked(world, "b0")
+    may, stay = requested(world, "b0")
     assert (may, sum(not why for why in stay.values())) == (True, 2)
     assert {why for why in stay.values() if why} == {f"queue a would fall under what it is guaranteed: {GPU} 6"}
 
@@ -101,10 +101,10 @@ def test_who_deserves_cards_does_not_give_them_up_for_the_processors_beside_them
     world.settle()
     world.add(pod("b0", queue="b", cpu="1"), pod("b1", queue="b", cpu="1", limits={GPU: "1"}))
     world.settle()
-    may, stay = asked(world, "b0")
+    may, stay = requested(world, "b0")
     assert may
     assert set(stay.values()) == {"queue a deserves what the pod holds, and names no share of cpu"}
-    assert not asked(world, "b1")[0]  # it deserves no card
+    assert not requested(world, "b1")[0]  # it deserves no card
 
 
 def test_between_departments_it_counts_what_the_departments_deserve() -> None:
@@ -116,7 +116,7 @@ def test_between_departments_it_counts_what_the_departments_deserve() -> None:
     world.add(gpus("b0", "b"), gpus("c0", "c"))
     world.settle()
     assert going(world, "b0") == ["a0", "a1"]
-    may, stay = asked(world, "c0")
+    may, stay = requested(world, "c0")
     assert may
     assert stay["a0"] == f"queue x has no more than it deserves: {GPU} 4 of 4"
     assert stay["z0"] == ""
@@ -129,7 +129,7 @@ def test_a_department_with_all_that_it_deserves_claims_within_itself_only() -> N
     )  # fmt: skip
     world.add(gpus("b0", "b"))
     world.settle()
-    may, stay = asked(world, "b0")
+    may, stay = requested(world, "b0")
     assert may
     assert stay["a0"] == ""
     assert stay["z0"] == f"queue x would claim more than it deserves: {GPU} 1 with 4 of 4 in use"
@@ -142,7 +142,7 @@ def test_the_levels_that_have_a_say_can_be_bounded_as_upstream_bounds_them() -> 
     )  # fmt: skip
     world.add(gpus("c0", "c"))
     world.settle()
-    assert asked(world, "c0")[1]["a0"] == ""
+    assert requested(world, "c0")[1]["a0"] == ""
 
 
 def test_what_a_queue_deserves_counts_in_whatever_tier_it_is_asked() -> None:
@@ -164,7 +164,7 @@ def test_a_queue_that_is_deleted_owes_everything_and_claims_nothing() -> None:
     assert len(going(world, "b0")) == 8
     world.remove("Queue", "b")
     world.settle()
-    assert not asked(world, "b0")[0]
+    assert not requested(world, "b0")[0]
 
 
 # -- proportion ------------------------------------------------------------------------------------------------------
@@ -176,11 +176,11 @@ def test_proportion_lets_go_what_is_beyond_the_share_by_weight() -> None:
     world.settle()
     world.add(*(gpus(f"b{i}", "b") for i in range(8)), gpus("b9", "b", 5))
     world.settle()
-    may, stay = asked(world, "b0")
+    may, stay = requested(world, "b0")
     assert may
     assert [name for name, why in stay.items() if not why] == ["a0", "a1", "a2", "a3"]
     assert stay["a7"] == f"queue a has no more than it deserves: {GPU} 4 of 4"
-    assert not asked(world, "b9")[0]
+    assert not requested(world, "b9")[0]
 
 
 def test_of_one_card_between_two_queues_nobody_claims_it_from_the_other() -> None:
@@ -211,7 +211,7 @@ def test_in_a_tree_of_queues_the_richer_branch_gives_until_it_would_be_the_poore
     world = hierarchy(*(gpus(f"a{i}", "a") for i in range(6)), *(gpus(f"b{i}", "b") for i in range(2)))
     world.add(gpus("b9", "b"))
     world.settle()
-    may, stay = asked(world, "b9")
+    may, stay = requested(world, "b9")
     assert may
     assert [name for name, why in stay.items() if not why] == ["a0", "a1"]
     assert stay["a5"] == "queue a would come before queue b in the tree of queues"

@@ -76,8 +76,8 @@ def test_kubectl_finishes_the_words_of_its_plugin(programs: Path) -> None:
         (programs / name).write_text(f"#!{sys.executable}\nfrom pumice.cli.main import {function}\n{function}()\n")
         (programs / name).chmod(0o755)
     environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(programs)}
-    asked = [kubectl, "__complete", "pumice", "queue", "op"]
-    done = subprocess.run(asked, env=environ, capture_output=True, text=True, timeout=60)
+    requested = [kubectl, "__complete", "pumice", "queue", "op"]
+    done = subprocess.run(requested, env=environ, capture_output=True, text=True, timeout=60)
     assert done.stdout == "operate\tOpen or close a queue, or change its weight.\n:0\n", done.stderr
 
 

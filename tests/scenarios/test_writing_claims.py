@@ -198,10 +198,10 @@ def test_devices_with_binding_conditions_are_waited_for(met: str) -> None:
             await running.bind_all("p")
             return
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return any("device card-0 could not be bound: Broken" in one for one in await running.events("FailedScheduling"))
 
-        await running.until(told)
+        await running.until(reported)
 
     run(story)
 
@@ -216,10 +216,10 @@ def test_without_the_api_or_the_right_the_scheduler_starts_and_says_so(code: int
             await create(running.cluster, pod("plain", cpu="1"), using("p"))
             await running.bind_all("plain")
 
-            async def told() -> bool:
+            async def reported() -> bool:
                 return "no claim can be allocated" in await running.condition("p")
 
-            await running.until(told)
+            await running.until(reported)
 
     asyncio.run(story())
 

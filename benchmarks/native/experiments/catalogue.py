@@ -11,10 +11,10 @@ from benchmarks.native.experiments import (
     exactness,
     facts,
     frameworks,
+    reported,
     robustness,
     suites,
     tenants,
-    told,
     witness,
 )
 from benchmarks.native.experiments.rig import Report, Rig
@@ -43,5 +43,5 @@ EXPERIMENTS: dict[str, Experiment] = {
     "E12": Experiment("captures and compute-sanitizer", 1, robustness.sanitizer),
     "E13": Experiment("an independent witness of the memory", 1, witness.witness),
     "E14": Experiment("suites of tests", 1, suites.suites),
-    "E15": Experiment("what programs are told, one after another", 0.5, told.told),
+    "E15": Experiment("what programs are told, one after another", 0.5, reported.reported),
 }

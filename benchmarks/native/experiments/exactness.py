@@ -51,17 +51,17 @@ def exactness(rig: Rig) -> Report:
 def _every_way(rig: Rig, report: Report, limit: str) -> None:
     parts: dict[str, float] = {}
     for way in WAYS:
-        told = rig.run("fill", rig.container(CUDA_DEVICE_MEMORY_LIMIT=limit), way=way, block=256 * MIB)
-        if "unsupported" in told:
-            report.not_run[f"filling, {way}"] = f"the driver answers {told['unsupported']}"
+        reported = rig.run("fill", rig.container(CUDA_DEVICE_MEMORY_LIMIT=limit), way=way, block=256 * MIB)
+        if "unsupported" in reported:
+            report.not_run[f"filling, {way}"] = f"the driver answers {reported['unsupported']}"
             continue
-        parts[way] = told["granted"] / told["free"]
-        report.goal(f"{way}: bytes above the limit", max(0, told["granted"] - told["free"]))
+        parts[way] = reported["granted"] / reported["free"]
+        report.goal(f"{way}: bytes above the limit", max(0, reported["granted"] - reported["free"]))
         # What is less than one of the API's own granules cannot be had through it.
         report.goal(
-            f"{way}: usable share of what is free", (told["granted"] + told["granule"] - 1) / told["free"]
+            f"{way}: usable share of what is free", (reported["granted"] + reported["granule"] - 1) / reported["free"]
         )
-        report.goal(f"{way}: refused with out of memory", float(told["code"] == told["wanted_code"]))
+        report.goal(f"{way}: refused with out of memory", float(reported["code"] == reported["wanted_code"]))
     report.figures["share of the free bytes that were granted"] = parts
     report.plots["usable"] = plot.bars("granted of what the limit leaves", "share", parts, goal=1.0)
 
@@ -79,10 +79,10 @@ def _torch(rig: Rig, report: Report, limit: str) -> None:
         if done.returncode:
             report.not_run[f"torch, {name}"] = done.stderr.strip().splitlines()[-1]
             continue
-        told = json.loads(done.stdout.splitlines()[-1])
-        report.figures[f"torch, {name}"] = told
-        report.goal(f"torch, {name}: bytes above the limit", max(0, told["granted"] - told["free"]))
-        report.goal(f"torch, {name}: ends with its own exception", float("OutOfMemory" in told["ended by"]))
+        reported = json.loads(done.stdout.splitlines()[-1])
+        report.figures[f"torch, {name}"] = reported
+        report.goal(f"torch, {name}: bytes above the limit", max(0, reported["granted"] - reported["free"]))
+        report.goal(f"torch, {name}: ends with its own exception", float("OutOfMemory" in reported["ended by"]))
 
 
 def _processes(rig: Rig, report: Report) -> None:
@@ -101,11 +101,11 @@ def _processes(rig: Rig, report: Report) -> None:
         books = max(books, container.charged())
         physical = max(physical, _nvml_used(rig) - before)
         time.sleep(0.01)
-    told: list[dict[str, Any]] = [child.answer() for child in children]
-    granted, refused = sum(one["granted"] for one in told), sum(one["refused"] for one in told)
+    reported: list[dict[str, Any]] = [child.answer() for child in children]
+    granted, refused = sum(one["granted"] for one in reported), sum(one["refused"] for one in reported)
     report.figures["four processes"] = {"granted": granted, "refused": refused, "most by the books": books,
                                         "most by NVML": physical}  # fmt: skip
-    report.goal("four processes: answers other than granted and out of memory", sum(one["strange"] for one in told))
+    report.goal("four processes: answers other than granted and out of memory", sum(one["strange"] for one in reported))
     report.goal("four processes: bytes above the limit, by the books", max(0, books - (2 << 30)))
     over = max(0, physical - (2 << 30))
     # The driver rounds each process's blocks up to granules of its own; NVML counts those.
@@ -131,11 +131,11 @@ def _kill(rig: Rig, report: Report) -> None:
     container = rig.container(CUDA_DEVICE_MEMORY_LIMIT="2g")
     with rig.start("hold", container, share=0.0, again=1 << 30) as heir:
         heir.ready()
-        with rig.start("hold", container, share=0.9, wait=True) as holder:
-            holder.ready().go()
-            holder.process.kill()
-            holder.process.wait()
+        with rig.start("hold", container, share=0.9, wait=True) as tenant:
+            tenant.ready().go()
+            tenant.process.kill()
+            tenant.process.wait()
         heir.go()
-        told = heir.answer()
-    report.figures["after a kill"] = {"tries": told["tries"], "ms": told["ms"]}
-    report.goal("requests until a killed process's memory is another's", told["tries"])
+        reported = heir.answer()
+    report.figures["after a kill"] = {"tries": reported["tries"], "ms": reported["ms"]}
+    report.goal("requests until a killed process's memory is another's", reported["tries"])

@@ -21,10 +21,10 @@ def hooked_names() -> list[str]:
 
 def probe(rig: Rig) -> Report:
     report = Report()
-    told = rig.run("addresses", names=hooked_names())
-    report.figures["answers of cuGetProcAddress"] = told["answers"]
-    report.figures["answers that are no exported symbol"] = told["not exported"][:50]
-    report.goal("answers of cuGetProcAddress that are no exported symbol", len(told["not exported"]))
+    reported = rig.run("addresses", names=hooked_names())
+    report.figures["answers of cuGetProcAddress"] = reported["answers"]
+    report.figures["answers that are no exported symbol"] = reported["not exported"][:50]
+    report.goal("answers of cuGetProcAddress that are no exported symbol", len(reported["not exported"]))
     report.figures["a bare context"] = rig.run("context")
     report.figures["in a pid namespace"] = _in_namespace(rig, report)
     report.figures["bytes that a pool has reserved"] = rig.run("pools")

@@ -158,8 +158,8 @@ def frameworks(rig: Rig) -> Report:
         if native > 0:
             middle, low, high = interval(pairs)
             added[name] = 100 * middle / native
-            told = {"ms": round(native, 4), "added, %": round(added[name], 3)}
-            report.figures[name] = {**told, "95 %": [round(100 * low / native, 3), round(100 * high / native, 3)]}
+            reported = {"ms": round(native, 4), "added, %": round(added[name], 3)}
+            report.figures[name] = {**reported, "95 %": [round(100 * low / native, 3), round(100 * high / native, 3)]}
             report.goal(f"{name}: added to a step", added[name])
     report.plots["added"] = plot.bars("time added to a step with a memory limit", "%", added, goal=0.3)
     if not added and not report.goals:

@@ -35,9 +35,9 @@ def render(device: str, results: Sequence[Mapping[str, Any]], about: Mapping[str
             lines.append(f"Not run: {result['not run']}.")
         if "ended early" in result:
             lines.append(f"Ended with an error: `{result['ended early']}`")
-        told = {key: value for key, value in result["figures"].items() if isinstance(value, int | float | str)}
-        if told:
-            lines += ["| figure | |", "|---|---|", *(f"| {key} | {value} |" for key, value in told.items()), ""]
+        reported = {key: value for key, value in result["figures"].items() if isinstance(value, int | float | str)}
+        if reported:
+            lines += ["| figure | |", "|---|---|", *(f"| {key} | {value} |" for key, value in reported.items()), ""]
         if result["goals"]:
             lines += ["| promise | measured | wanted | holds |", "|---|---|---|---|", *(_row(goal) for goal in result["goals"])]
         lines += [f"- {part} was not run: {reason}" for part, reason in result["parts not run"].items()]

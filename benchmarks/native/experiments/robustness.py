@@ -42,7 +42,7 @@ def _starts(rig: Rig, report: Report) -> None:
     """cuInit of one process and of many at once, natively and in one container, as many as have room for their contexts."""
     many = min(32 if rig.emulated else 64, rig.free_bytes() // CONTEXT_MOST_BYTES)
     limit = str(many * CONTEXT_MOST_BYTES)
-    told: dict[str, float] = {}
+    reported: dict[str, float] = {}
     for name, count in (("alone", 1), (f"{many} at once", many)):
         for variant in ("native", "preloaded"):
             container = rig.limited(50, CUDA_DEVICE_MEMORY_LIMIT=limit) if variant == "preloaded" else None
@@ -51,12 +51,12 @@ def _starts(rig: Rig, report: Report) -> None:
                 for _ in range(7 if count == 1 else 2)
                 for run in rig.together(*(rig.start("start", container) for _ in range(count)))
             ]
-            told[f"{name}, {variant}, p50"] = round(statistics.median(rounds), 3)
-            told[f"{name}, {variant}, p99"] = round(quantile(rounds, 0.99), 3)
-    report.figures["ms of cuInit"] = told
-    report.plots["start"] = plot.bars("time of cuInit", "ms", told)
-    report.goal("added to cuInit, alone", told["alone, preloaded, p50"] - told["alone, native, p50"])
-    added = told[f"{many} at once, preloaded, p99"] - told[f"{many} at once, native, p99"]
+            reported[f"{name}, {variant}, p50"] = round(statistics.median(rounds), 3)
+            reported[f"{name}, {variant}, p99"] = round(quantile(rounds, 0.99), 3)
+    report.figures["ms of cuInit"] = reported
+    report.plots["start"] = plot.bars("time of cuInit", "ms", reported)
+    report.goal("added to cuInit, alone", reported["alone, preloaded, p50"] - reported["alone, native, p50"])
+    added = reported[f"{many} at once, preloaded, p99"] - reported[f"{many} at once, native, p99"]
     report.goal(f"added to cuInit, {many} at once, p99", added)
 
 
@@ -114,9 +114,9 @@ def _spawns(more: Mapping[str, str]) -> float:
 
 def sanitizer(rig: Rig) -> Report:
     report = Report()
-    told = rig.run("capture", rig.limited(90), captures=20)
-    report.figures["captures beside measured launches"] = told
-    report.goal("captures that were disturbed", float(told["codes"] != [0] or told["nodes"] != [20]))
+    reported = rig.run("capture", rig.limited(90), captures=20)
+    report.figures["captures beside measured launches"] = reported
+    report.goal("captures that were disturbed", float(reported["codes"] != [0] or reported["nodes"] != [20]))
     checker = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
     if rig.emulated or checker is None:
         reason = "the emulated machine runs no code to check" if rig.emulated else "no compute-sanitizer here"

@@ -44,7 +44,7 @@ def addresses(config: dict[str, Any], go: Go) -> Any:
     """Which answers of cuGetProcAddress are none of the addresses that the driver exports under the name's variants."""
     cuda = Cuda()
     go()
-    asked, strangers = 0, []
+    requested, strangers = 0, []
     for base in config["names"]:
         variants = {
             f"{base}{version}{stream}" for version in ("", "_v2", "_v3", "_v4") for stream in ("", "_ptsz", "_ptds")
@@ -59,10 +59,10 @@ def addresses(config: dict[str, Any], go: Go) -> Any:
                 )
                 if code or not found.value:
                     continue
-                asked += 1
+                requested += 1
                 if found.value not in exported:
                     strangers.append(f"{base}/{version}/{flags}")
-    return {"answers": asked, "not exported": strangers}
+    return {"answers": requested, "not exported": strangers}
 
 
 def costs(config: dict[str, Any], go: Go) -> Any:
@@ -82,9 +82,9 @@ def costs(config: dict[str, Any], go: Go) -> Any:
         "cuLaunchKernel": lambda: kernel.launch(stream),
     }
     go()
-    told = {name: _median_ns(cuda, call) for name, call in calls.items()}
-    floor = told.pop("cuDriverGetVersion")
-    return {name: round(value - floor, 1) for name, value in told.items()}
+    reported = {name: _median_ns(cuda, call) for name, call in calls.items()}
+    floor = reported.pop("cuDriverGetVersion")
+    return {name: round(value - floor, 1) for name, value in reported.items()}
 
 
 def _median_ns(cuda: Cuda, call: Callable[[], object]) -> float:
@@ -132,22 +132,22 @@ def watch(config: dict[str, Any], go: Go) -> Any:
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     go()
-    told: dict[str, list[int]] = {"utilisation": [], "clock_mhz": [], "processes": []}
+    reported: dict[str, list[int]] = {"utilisation": [], "clock_mhz": [], "processes": []}
     stamps: set[int] = set()
     while not select.select([sys.stdin], [], [], 0.1)[0]:
         with suppress(pynvml.NVMLError):
-            told["utilisation"].append(int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu))
+            reported["utilisation"].append(int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu))
         with suppress(pynvml.NVMLError):
-            told["clock_mhz"].append(int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)))
+            reported["clock_mhz"].append(int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)))
         with suppress(pynvml.NVMLError):
-            told["processes"].append(len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle)))
+            reported["processes"].append(len(pynvml.nvmlDeviceGetComputeRunningProcesses(handle)))
         with suppress(pynvml.NVMLError):
             stamps.update(
                 int(one.timeStamp) for one in pynvml.nvmlDeviceGetProcessUtilization(handle, 0) if one.timeStamp
             )
     ordered = sorted(stamps)
     gaps = [later - earlier for earlier, later in pairwise(ordered)]
-    return {**told, "smutil_gap_us": sorted(gaps)[len(gaps) // 2] if gaps else None}
+    return {**reported, "smutil_gap_us": sorted(gaps)[len(gaps) // 2] if gaps else None}
 
 
 def capture(config: dict[str, Any], go: Go) -> Any:

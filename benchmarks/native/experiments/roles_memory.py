@@ -147,15 +147,15 @@ def pools(_: dict[str, Any], go: Go) -> Any:
     pool, pointer, threshold = c_void_p(), c_uint64(), c_uint64((1 << 64) - 1)
     cuda("cuDeviceGetDefaultMemPool", byref(pool), 0)
     cuda("cuMemPoolSetAttribute", pool, POOL_THRESHOLD, byref(threshold))
-    told = {}
+    reported = {}
     cuda("cuMemAllocAsync", byref(pointer), 1, None)
-    told["after one byte"] = _reserved(cuda, pool)
+    reported["after one byte"] = _reserved(cuda, pool)
     cuda("cuMemFreeAsync", pointer, None)
     cuda("cuCtxSynchronize")
-    told["after its end"] = _reserved(cuda, pool)
+    reported["after its end"] = _reserved(cuda, pool)
     cuda("cuMemPoolTrimTo", pool, 0)
-    told["after a trim"] = _reserved(cuda, pool)
-    return told
+    reported["after a trim"] = _reserved(cuda, pool)
+    return reported
 
 
 def _reserved(cuda: Cuda, pool: c_void_p) -> int:
@@ -172,17 +172,17 @@ def mapping(_: dict[str, Any], go: Go) -> Any:
     size, handle, address = 64 * MIB, c_uint64(), c_uint64()
     prop = MemProp(type=1, location_type=1, location_id=0)
     before = cuda.memory()[0]
-    told = {}
+    reported = {}
     cuda("cuMemCreate", byref(handle), size, byref(prop), 0)
     cuda("cuMemAddressReserve", byref(address), size, 0, 0, 0)
     cuda("cuMemMap", address, size, 0, handle, 0)
-    told["mapped"] = before - cuda.memory()[0]
+    reported["mapped"] = before - cuda.memory()[0]
     cuda("cuMemRelease", handle)
-    told["mapped, its handle released"] = before - cuda.memory()[0]
+    reported["mapped, its handle released"] = before - cuda.memory()[0]
     cuda("cuMemUnmap", address, size)
-    told["unmapped"] = before - cuda.memory()[0]
+    reported["unmapped"] = before - cuda.memory()[0]
     cuda("cuMemAddressFree", address, size)
-    return told
+    return reported
 
 
 def witness(_: dict[str, Any], go: Go) -> Any:

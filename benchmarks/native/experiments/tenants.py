@@ -77,24 +77,24 @@ def serving(rig: Rig) -> Report:
     alone = rig.run("busy", **training)
     solo = rig.run("serve", rig.limited(50), **request)
     limit = quantile(solo["first_ms"], 0.99)
-    told: dict[str, Any] = {"alone at 50 %": _latencies(solo)}
+    reported: dict[str, Any] = {"alone at 50 %": _latencies(solo)}
     for variant in VARIANTS:
         decode = rig.start("serve", _container(rig, variant, 50), **request)
         beside = rig.start("busy", _container(rig, variant, 50), **training)
         served, trained = rig.together(decode, beside)
-        told[variant] = {
+        reported[variant] = {
             **_latencies(served),
             "training, of its rate alone": round(rate(trained, 1.0) / rate(alone, 1.0), 3),
         }
-    report.figures["latencies"] = told
-    best = min(told[variant]["first token p99, ms"] for variant in VARIANTS[1:])
+    report.figures["latencies"] = reported
+    best = min(reported[variant]["first token p99, ms"] for variant in VARIANTS[1:])
     report.figures["best first token p99 with limits over alone"] = round(best / limit, 3)
     if not rig.emulated:  # a bar for a card: the emulated one lives on processors that others use
         report.goal(
             "first token p99 over that alone at 50 %, the better of with and without the arbiter", best / limit
         )
     report.plots["first token"] = plot.bars(
-        "first token, p99", "ms", {name: one["first token p99, ms"] for name, one in told.items()}
+        "first token, p99", "ms", {name: one["first token p99, ms"] for name, one in reported.items()}
     )
     return report
 

@@ -34,7 +34,7 @@ except torch.OutOfMemoryError:
 """
 
 
-def told(rig: Rig) -> Report:
+def reported(rig: Rig) -> Report:
     report = Report()
     for kind, programs in (("a region", _by_region(rig)), ("a limits page", _by_page(rig))):
         try:

@@ -60,16 +60,16 @@ class Gathered:
     def __init__(self) -> None:
         self._bodies: dict[tuple[str, str], Mapping[str, Any]] = {}
 
-    def take(self, told: ConfigMap, *, deleted: bool = False) -> bool:
+    def take(self, reported: ConfigMap, *, deleted: bool = False) -> bool:
         """Return True if anything is new."""
-        about, node, body = own_body(told)
+        about, node, body = own_body(reported)
         if not about:
             return False
         key = (about, node)
         if deleted:
             return self._bodies.pop(key, None) is not None
         if body is None:
-            log.warning("ConfigMap %s is dropped: its check code is not that of what it says", told.metadata.name)
+            log.warning("ConfigMap %s is dropped: its check code is not that of what it says", reported.metadata.name)
             return False
         changed = self._bodies.get(key) != body
         self._bodies[key] = body

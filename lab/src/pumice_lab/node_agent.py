@@ -288,9 +288,9 @@ def main(argv: list[str] | None = None) -> None:
         async with KubeClient.from_kubeconfig(settings.kubeconfig) as kube:
             job = asyncio.create_task(run(settings, cluster=kube, clock=SystemClock(), rng=random.Random(), stop=stop,
                                           ready=ready))  # fmt: skip
-            told = asyncio.create_task(ready.wait())
-            await asyncio.wait({job, told}, return_when=asyncio.FIRST_COMPLETED)
-            told.cancel()
+            reported = asyncio.create_task(ready.wait())
+            await asyncio.wait({job, reported}, return_when=asyncio.FIRST_COMPLETED)
+            reported.cancel()
             if ready.is_set():
                 print("ready", flush=True)
             await job

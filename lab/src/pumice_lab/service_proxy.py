@@ -33,7 +33,7 @@ class ServiceProxy:
         self._events = EventRecorder(cluster, clock, "service-proxy", log, counts=True)
         self._objects: dict[Resource, dict[str, dict[str, Any]]] = {SERVICES: {}, ENDPOINT_SLICES: {}}
         self._synced: set[Resource] = set()
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -74,6 +74,6 @@ class ServiceProxy:
     def _tell(self, found: dict[str, tuple[dict[str, Any], str]]) -> None:
         """On each object, once, what of it has no effect here."""
         for uid, (service, lacks) in found.items():
-            if lacks and lacks != self._told.get(uid):
+            if lacks and lacks != self._reported.get(uid):
                 self._events.record(Event.on(service, "Warning", "WithoutEffect", lacks, api_version="v1", kind="Service"))
-        self._told = {uid: lacks for uid, (_, lacks) in found.items()}
+        self._reported = {uid: lacks for uid, (_, lacks) in found.items()}

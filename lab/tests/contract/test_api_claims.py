@@ -131,8 +131,8 @@ def test_a_result_names_a_request_of_the_claim(api: Api, namespace: str) -> None
 
 
 def test_what_is_told_of_a_device_goes_with_its_allocation(api: Api, namespace: str) -> None:
-    told = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
-    path, made = allocated(api, namespace, devices=[told])
+    reported = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
+    path, made = allocated(api, namespace, devices=[reported])
     assert made["status"]["devices"][0]["device"] == "gpu-0"
     status = {key: value for key, value in made["status"].items() if key != "allocation"}
     cleared = api.call("PUT", f"{path}/status", {**made, "status": status})

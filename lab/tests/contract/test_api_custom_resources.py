@@ -127,12 +127,12 @@ def test_volcanos_own_scheduler_finds_every_kind_that_it_waits_for_and_its_objec
     api: Api, path: str
 ) -> None:
     assert api.call("GET", path).code == 200
-    if told := WAITED_FOR[path]:
-        kind, version = told["kind"], path.removeprefix("/apis/").partition("/v1alpha1")[0] + "/v1alpha1"
-        body = {"apiVersion": version, "kind": kind, "metadata": {"name": "n1"}, "spec": told["spec"]}
+    if reported := WAITED_FOR[path]:
+        kind, version = reported["kind"], path.removeprefix("/apis/").partition("/v1alpha1")[0] + "/v1alpha1"
+        body = {"apiVersion": version, "kind": kind, "metadata": {"name": "n1"}, "spec": reported["spec"]}
         answer = api.call("POST", path, body, fieldValidation="Strict")
         assert answer.code == 201, answer.body
-        assert answer.json["spec"] == told["spec"]
+        assert answer.json["spec"] == reported["spec"]
         api.delete(f"{path}/n1")
 
 

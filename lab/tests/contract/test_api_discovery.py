@@ -196,9 +196,9 @@ def test_a_table_of_events(api: Api, namespace: str) -> None:
 
 
 def test_probes_find_the_checks_that_they_ask_for(api: Api) -> None:
-    told = api.call("GET", "/readyz?verbose", accept="text/plain").body.decode().splitlines()
+    reported = api.call("GET", "/readyz?verbose", accept="text/plain").body.decode().splitlines()
     for check in ("ping", "log", "etcd", "informer-sync", "poststarthook/crd-informer-synced", "autoregister-completion"):
-        assert f"[+]{check} ok" in told
+        assert f"[+]{check} ok" in reported
     page = api.call("GET", "/metrics/slis", accept="text/plain").body.decode()
     assert 'kubernetes_healthcheck{name="ping",type="readyz"} 1' in page.splitlines()
 
@@ -242,11 +242,11 @@ def test_the_second_openapi_document_is_told_in_protobuf_as_in_json(api: Api) ->
     document = fields(answer.body)
     assert document[1] == [b"2.0"]
     named = {each[1][0].decode(): fields(each[2][0]) for raw in fields(document[9][0])[1] for each in [fields(raw)]}
-    told = api.get("/openapi/v2")["definitions"]
-    assert named.keys() == told.keys()
+    reported = api.get("/openapi/v2")["definitions"]
+    assert named.keys() == reported.keys()
     pod = named["io.k8s.api.core.v1.Pod"]
     properties = {each[1][0].decode(): fields(each[2][0]) for raw in fields(pod[25][0])[1] for each in [fields(raw)]}
-    assert properties.keys() == told["io.k8s.api.core.v1.Pod"]["properties"].keys()
+    assert properties.keys() == reported["io.k8s.api.core.v1.Pod"]["properties"].keys()
     assert properties["spec"][1] == [b"#/definitions/io.k8s.api.core.v1.PodSpec"]
     assert b"string" in properties["kind"][22][0]
     extensions = {each[1][0].decode(): fields(each[2][0])[2][0].decode() for raw in pod[31] for each in [fields(raw)]}

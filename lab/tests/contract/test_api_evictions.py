@@ -49,17 +49,17 @@ def evicted(api: Api, pod: str) -> Evict:
     return evict
 
 
-@pytest.mark.parametrize(("status", "told"), [
+@pytest.mark.parametrize(("status", "reported"), [
     ({}, {"message": "The disruption budget b needs 1 healthy pods and has 1 currently"}),
     ({"observedGeneration": 0}, {"message": "The disruption budget b is still being processed by the server.", "after": 10}),
 ])  # fmt: skip
-def test_a_budget_holds_an_eviction_back(api: Api, namespace: str, evicted: Evict, status: Json, told: Json) -> None:
+def test_a_budget_holds_an_eviction_back(api: Api, namespace: str, evicted: Evict, status: Json, reported: Json) -> None:
     budget(api, namespace, status=status)
     answer = evicted()
     assert (answer.code, answer.json["reason"]) == (429, "TooManyRequests")
     assert answer.json["message"] == "Cannot evict pod as it would violate the pod's disruption budget."
-    after = {"retryAfterSeconds": told["after"]} if "after" in told else {}
-    assert answer.json["details"] == {"causes": [{"reason": "DisruptionBudget", "message": told["message"]}], **after}
+    after = {"retryAfterSeconds": reported["after"]} if "after" in reported else {}
+    assert answer.json["details"] == {"causes": [{"reason": "DisruptionBudget", "message": reported["message"]}], **after}
 
 
 def test_a_budget_that_allows_one_is_booked_and_allows_no_more(api: Api, namespace: str, evicted: Evict) -> None:

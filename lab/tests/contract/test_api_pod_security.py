@@ -10,7 +10,7 @@ import pytest
 from kit.control_plane import Api, Json
 from kit.seeds import chosen_seed
 
-from pumice_lab.apiserver.pod_security.standards import LEVELS, Standard, told
+from pumice_lab.apiserver.pod_security.standards import LEVELS, Standard, reported
 
 LABEL = "pod-security.kubernetes.io/"
 _count = itertools.count(1)
@@ -102,7 +102,7 @@ def test_a_pod_is_refused_for_what_its_namespaces_standard_says_at_that_version(
             if not refused:
                 assert answer.code == 201, (pod, standard, answer.body)
                 continue
-            assert answer.json["message"] == f'pods "p" is forbidden: violates PodSecurity "{standard}": {told(refused)}', pod
+            assert answer.json["message"] == f'pods "p" is forbidden: violates PodSecurity "{standard}": {reported(refused)}', pod
             assert (answer.code, answer.json["reason"]) == (403, "Forbidden")
     assert {("baseline", True), ("baseline", False), ("restricted", True), ("privileged", False)} <= verdicts
 

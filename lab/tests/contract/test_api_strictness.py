@@ -26,11 +26,11 @@ def test_unknown_and_twice_are_told_together(api: Api, namespace: str) -> None:
     body = b"""{"metadata": {"name": "s"}, "spec": {"unknown": 1, "clusterIP": "None", "clusterIP": "None",
                 "ports": [{"port": 80, "port": 81}]}}"""
     refused = api.call("POST", f"/api/v1/namespaces/{namespace}/services", body, fieldValidation="Strict")
-    told = 'unknown field "spec.unknown", duplicate field "spec.clusterIP", duplicate field "spec.ports[0].port"'
+    reported = 'unknown field "spec.unknown", duplicate field "spec.clusterIP", duplicate field "spec.ports[0].port"'
     assert refused.code == 400
     assert sorted(refused.json["message"].removeprefix("strict decoding error: ").split(", ")) == sorted(
-        told.split(", ")
-    ) or (told in refused.json["message"])
+        reported.split(", ")
+    ) or (reported in refused.json["message"])
 
 
 @pytest.mark.parametrize("media", ["application/yaml", "application/apply-patch+yaml"])
@@ -78,12 +78,12 @@ def test_a_whole_number_has_the_size_that_its_field_has(api: Api, namespace: str
 
 def test_a_pod_is_deleted_whatever_grace_is_asked_for(api: Api, namespace: str) -> None:
     pods = f"/api/v1/namespaces/{namespace}/pods"
-    for name, own, asked, told in (
+    for name, own, asked, reported in (
             ("a", 2**31, {}, 2**31), ("b", 10**12, {}, 10**12), ("c", 5, {"gracePeriodSeconds": 2**62}, 2**62),
             ("d", 5, {"gracePeriodSeconds": -3}, 1), ("e", 2**63 - 1, {}, 2**63 - 1)):
         api.create(pods, {"metadata": {"name": name}, "spec": {
             "nodeName": "n", "terminationGracePeriodSeconds": own, "containers": [{"name": "c", "image": "i"}]}})
-        assert api.delete(f"{pods}/{name}", asked or None)["metadata"]["deletionGracePeriodSeconds"] == told, name
+        assert api.delete(f"{pods}/{name}", asked or None)["metadata"]["deletionGracePeriodSeconds"] == reported, name
         api.call("DELETE", f"{pods}/{name}", {"gracePeriodSeconds": 0})
         assert api.call("GET", f"{pods}/{name}").code == 404
 

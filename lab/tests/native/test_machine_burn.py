@@ -102,9 +102,9 @@ def test_a_killed_program_gives_its_memory_back(make_machine: MachineMaker) -> N
 def test_bad_usage_is_one_line_and_exit_code_2(
     make_machine: MachineMaker, words: tuple[str, ...], mistake: str
 ) -> None:
-    told = Programs(make_machine("L4")).burn(*words, code=2)
-    assert mistake in told
-    assert told.count("\n") == 1
+    reported = Programs(make_machine("L4")).burn(*words, code=2)
+    assert mistake in reported
+    assert reported.count("\n") == 1
 
 
 def test_the_witness_sees_a_running_program_as_of_now(make_machine: MachineMaker) -> None:

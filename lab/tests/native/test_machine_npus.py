@@ -110,7 +110,7 @@ def test_who_is_killed_in_a_call_leaves_a_whole_slice_or_none(machine: NpuMachin
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (("info", "-t", "info-vnpus"), 'did you mean "info-vnpu"?'),
         (("set", "-t", "create-vnpu", "-i", "0", "-c", "0"), "create-vnpu needs -f TEMPLATE"),
@@ -119,10 +119,10 @@ def test_who_is_killed_in_a_call_leaves_a_whole_slice_or_none(machine: NpuMachin
         (("infos",), "invalid choice"),
     ],
 )
-def test_what_cannot_be_meant_is_one_line(machine: NpuMachine, words: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_meant_is_one_line(machine: NpuMachine, words: tuple[str, ...], reported: str) -> None:
     done = machine.smi(*words)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert reported in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -179,8 +179,8 @@ def test_monitors_print_a_line_for_each_card_and_each_process(make_machine: Mach
 
 
 def test_the_versions_are_told(make_machine: MachineMaker) -> None:
-    told = dict(line.split(": ") for line in Programs(make_machine("L4")).smi("--version").splitlines())
-    assert {name.strip(): value for name, value in told.items()} == {
+    reported = dict(line.split(": ") for line in Programs(make_machine("L4")).smi("--version").splitlines())
+    assert {name.strip(): value for name, value in reported.items()} == {
         "NVIDIA-SMI version": "580.95.05 (emulated)",
         "NVML version": "13.580.95.05",
         "DRIVER version": "580.95.05",

@@ -120,10 +120,10 @@ def test_who_asks_for_private_tables_is_told_once_that_the_card_is_emulated_and_
     """As the runtime inside cuBLAS does: PyTorch's product then ends in an error that says nothing of it."""
     done = one_card.run("--", sys.executable, "-c", ASKS_FOR_TABLES)
     assert done.stdout == "500 500 500 None\n"
-    told = [line for line in done.stderr.splitlines() if "private tables" in line]
-    assert len(told) == 1
+    reported = [line for line in done.stderr.splitlines() if "private tables" in line]
+    assert len(reported) == 1
     for words in ("emulated", "a real card runs it", "docs/reference/emulated-machine.md"):
-        assert words in told[0]
+        assert words in reported[0]
 
 
 def test_a_preload_of_ones_own_stays_behind_the_library_and_the_runtime(one_card: OneMachine) -> None:

@@ -32,16 +32,16 @@ class _Told(logging.Handler):
 
 def run(count: int, seed: int) -> Counter[int]:
     """How often which code was answered. Raises AssertionError with the request that the server could not answer."""
-    told = _Told()
+    reported = _Told()
     log = logging.getLogger("pumice.cluster.apiserver")
-    log.addHandler(told)
+    log.addHandler(reported)
     try:
-        return run_virtually(_knock(count, seed, told))
+        return run_virtually(_knock(count, seed, reported))
     finally:
-        log.removeHandler(told)
+        log.removeHandler(reported)
 
 
-async def _knock(count: int, seed: int, told: _Told) -> Counter[int]:
+async def _knock(count: int, seed: int, reported: _Told) -> Counter[int]:
     storage = open_storage(":memory:")
     server = ApiServer(storage, VirtualClock(), random.Random(seed), mounts_tokens=True)
     await server.start()
@@ -52,7 +52,11 @@ async def _knock(count: int, seed: int, told: _Told) -> Counter[int]:
             said = (number, request.method, request.path, request.query, request.headers, request.body)
             response = await server.handle(request)
             codes[response.code] += 1
-            assert not told.records, (said, told.records[0].exc_text or told.records[0].getMessage(), told.records[0].exc_info)
+            assert not reported.records, (
+                said,
+                reported.records[0].exc_text or reported.records[0].getMessage(),
+                reported.records[0].exc_info,
+            )
             assert await _is_whole(request, response), (said, response.whole())
     finally:
         storage.close()

@@ -58,9 +58,9 @@ def test_pods_find_pumice_however_the_cluster_was_called(card: int, tmp_path: Pa
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     nodes = tmp_path / "cluster.yaml"
     nodes.write_text(f"nodes:\n- {{name: a, cards: {card}}}\n")
-    told = "command -v pumice && pumice --version && echo over || echo over"
+    reported = "command -v pumice && pumice --version && echo over || echo over"
     pod = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"terminationGracePeriodSeconds": 0, "containers": [
-        {"name": "c", "image": "any", "command": ["sh", "-c", f"({told}) 2>&1; sleep 1000"]}]}}  # fmt: skip
+        {"name": "c", "image": "any", "command": ["sh", "-c", f"({reported}) 2>&1; sleep 1000"]}]}}  # fmt: skip
     with local_cluster(tmp_path / "d", "--config", str(nodes)) as cluster:
         cluster.ask(lambda kube: kube.create(PODS, pod))
         said = cluster.wait(lambda kube: log_with(kube, "p", "over")).split("\n")
@@ -75,9 +75,9 @@ def test_a_cluster_comes_up_again_with_the_cards_that_it_has_and_with_no_others(
         assert "1 node, 3 emulated cards" in cluster.up()
         cluster.down()
         for asked in (["--cards", "4"], ["--cards", "3", "--model", "Tesla-T4"]):
-            told = one_line(pumice("up", "-d", "--emulated", *asked, "--data-dir", str(tmp_path / "d")))
-            assert "node-1 of data dir" in told
-            assert "has 3 x NVIDIA GeForce GTX 1080 Ti, not " in told
+            reported = one_line(pumice("up", "-d", "--emulated", *asked, "--data-dir", str(tmp_path / "d")))
+            assert "node-1 of data dir" in reported
+            assert "has 3 x NVIDIA GeForce GTX 1080 Ti, not " in reported
         assert "1 node, 3 emulated cards" in cluster.up("--cards", "3")
 
 
@@ -163,7 +163,7 @@ def test_pods_that_are_given_cdi_devices_see_their_own_card_alone_and_its_limits
 
 
 @pytest.mark.parametrize(
-    ("pod", "told"),
+    ("pod", "reported"),
     [
         (vgpu_pod("above-any-card", 20000), "memory"),
         (vgpu_pod("too-many-cores", 1000, cores=150), "cores"),
@@ -171,9 +171,9 @@ def test_pods_that_are_given_cdi_devices_see_their_own_card_alone_and_its_limits
     ],
     ids=lambda value: value if isinstance(value, str) else value["metadata"]["name"],
 )
-def test_a_pod_that_can_never_fit_is_pending_with_the_reason(shared: LocalCluster, pod: dict, told: str) -> None:
+def test_a_pod_that_can_never_fit_is_pending_with_the_reason(shared: LocalCluster, pod: dict, reported: str) -> None:
     shared.ask(lambda kube: kube.create(PODS, pod))
-    shared.wait(lambda kube: _told(kube, pod["metadata"]["name"], told))
+    shared.wait(lambda kube: _reported(kube, pod["metadata"]["name"], reported))
 
 
 WHO_AM_I = """
@@ -253,14 +253,14 @@ spec:
 
 def test_gibibytes_where_mebibytes_are_meant_are_explained(shared: LocalCluster) -> None:
     shared.ask(lambda kube: kube.create(PODS, vgpu_pod("gibibytes", 0) | _limits("gibibytes", "3Gi")))
-    shared.wait(lambda kube: _told(kube, "gibibytes", "for 3Gi of memory write 3072"))
+    shared.wait(lambda kube: _reported(kube, "gibibytes", "for 3Gi of memory write 3072"))
 
 
 def test_an_unknown_mode_is_pending_with_the_modes_that_are_there(shared: LocalCluster) -> None:
     pod = vgpu_pod("odd-mode", 1000)
     pod["metadata"]["annotations"] = {"volcano.sh/vgpu-mode": "time-slice"}
     shared.ask(lambda kube: kube.create(PODS, pod))
-    shared.wait(lambda kube: _told(kube, "odd-mode", "mode time-slice is not the same as the node mode hami-core"))
+    shared.wait(lambda kube: _reported(kube, "odd-mode", "mode time-slice is not the same as the node mode hami-core"))
 
 
 def test_a_negative_request_is_rejected_by_the_api_server(shared: LocalCluster) -> None:
@@ -354,7 +354,7 @@ async def _refusal(kube, name: str) -> str:
                  if c["type"] == "PodScheduled" and c["status"] == "False"), "")  # fmt: skip
 
 
-async def _told(kube, name: str, words: str) -> bool:
+async def _reported(kube, name: str, words: str) -> bool:
     return words in await _refusal(kube, name)
 
 

@@ -65,9 +65,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     if os.geteuid() != 0:
         pytest.skip("a network for pods needs root")
     with local_cluster(tmp_path_factory.mktemp("network") / "d", "--nodes", "2", "--cards", "0") as built:
-        told = str((built.data.facts() or {})["pod_network"])
-        if "share" in told:
-            pytest.skip(told)
+        reported = str((built.data.facts() or {})["pod_network"])
+        if "share" in reported:
+            pytest.skip(reported)
         yield built
 
 
@@ -75,8 +75,8 @@ def test_tasks_on_one_port_reach_each_other_by_every_name(cluster: LocalCluster)
     names = ["server-%s.{}", "server-%s.{}.default", "server-%s.{}.default.svc", "server-%s.{}.default.svc.cluster.local", "{}"]
     ask = "\n".join(f"until curl -sf --max-time 5 -o /dev/null http://{name.replace('server-%s', 'web-server-$i').format('web')}"
                     f":{PORT}/; do sleep 0.1; done" for name in names)
-    told = f"for h in $(cat /etc/volcano/server.host); do curl -sf http://$h:{PORT}/ >/dev/null && echo $h; done"
-    client = f"for i in 0 1; do\n{ask}\ndone\n{told}"
+    reported = f"for h in $(cat /etc/volcano/server.host); do curl -sf http://$h:{PORT}/ >/dev/null && echo $h; done"
+    client = f"for i in 0 1; do\n{ask}\ndone\n{reported}"
     cluster.ask(lambda kube: kube.create(volcano.JOBS, _job("web", ("server", 2, LISTEN), ("client", 1, client))))
     _wait(cluster, "web-client-0")
     assert _log(cluster, "web-client-0").split() == ["web-server-0.web", "web-server-1.web"]

@@ -80,9 +80,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     if os.geteuid() != 0:
         pytest.skip("a network for pods needs root")
     with local_cluster(tmp_path_factory.mktemp("services") / "d", "--nodes", "2", "--cards", "0") as built:
-        told = str((built.data.facts() or {})["pod_network"])
-        if "share" in told or "leads out" in told:
-            pytest.skip(told)
+        reported = str((built.data.facts() or {})["pod_network"])
+        if "share" in reported or "leads out" in reported:
+            pytest.skip(reported)
         built.ask(lambda kube: kube.create(DEPLOYMENTS, _deployment("web", 3)))
         built.ask(lambda kube: kube.create(SERVICES, _service("web")))
         _answering(built, "web", 3)
@@ -177,12 +177,12 @@ def test_a_headless_service_is_all_its_pods(cluster: LocalCluster) -> None:
 def test_a_service_says_what_of_it_leads_nowhere(cluster: LocalCluster) -> None:
     cluster.ask(lambda kube: kube.create(SERVICES, _service("outside", "web", type="NodePort")))
 
-    async def told(kube: Any) -> bool:
+    async def reported(kube: Any) -> bool:
         events = (await kube.list(EVENTS, "default"))["items"]
         return any(event["reason"] == "WithoutEffect" and "port-forward -n default service/outside" in event["message"]
                    for event in events)  # fmt: skip
 
-    cluster.wait(told)
+    cluster.wait(reported)
 
 
 def test_datagrams_are_led_too(cluster: LocalCluster) -> None:

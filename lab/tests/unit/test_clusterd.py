@@ -16,10 +16,10 @@ from pumice_lab import clusterd
 INFO = device_info(["Ascend310P-0"], ["Ascend310P-1"], 7)
 
 
-def gathered(*told: Any) -> dict[str, Any]:
+def gathered(*reported: Any) -> dict[str, Any]:
     """ClusterD's ConfigMaps by name, over those that nodes have written."""
     found = clusterd.Gathered()
-    for one in told:
+    for one in reported:
         found.take(convert(ConfigMap, one))
     return {body["metadata"]["name"]: body for body in found.config_maps()}
 
@@ -31,13 +31,13 @@ def test_the_scheduler_reads_of_a_node_what_its_plugin_wrote() -> None:
 
 
 def test_a_host_that_has_something_to_report_is_told_until_it_has_nothing() -> None:
-    told = render_own_host("n1", node_info("PreSeparate"))
+    reported = render_own_host("n1", node_info("PreSeparate"))
     found = clusterd.Gathered()
-    assert found.take(convert(ConfigMap, told))
-    assert not found.take(convert(ConfigMap, told)), "nothing new"
+    assert found.take(convert(ConfigMap, reported))
+    assert not found.take(convert(ConfigMap, reported)), "nothing new"
     hosts = json.loads(found.config_maps()[-1]["data"]["cluster-info-node-cm"])
     assert hosts["mindx-dl-nodeinfo-n1"]["NodeStatus"] == "PreSeparate"
-    assert found.take(convert(ConfigMap, {"metadata": told["metadata"]}), deleted=True)
+    assert found.take(convert(ConfigMap, {"metadata": reported["metadata"]}), deleted=True)
     assert found.config_maps()[-1]["data"]["cluster-info-node-cm"] == ""
 
 

@@ -24,7 +24,7 @@ def test_a_cluster_file_names_nodes_by_hand_or_by_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("nodes:\n- cards: 2\n  modle: A30\n", ':3: nodes[0].modle: unknown key; did you mean "model"?'),
         ("nodes:\n- {cards: 1}\n- model: A31\n", """:3: nodes[1].model: 'A31' is not known; did you mean "A30"?"""),
@@ -56,10 +56,10 @@ def test_a_cluster_file_names_nodes_by_hand_or_by_count(tmp_path: Path) -> None:
         ("admission: [/job/mutate]\n", ":1: admission[0]: '/job/mutate' is not known; "),
     ],
 )
-def test_a_wrong_cluster_file_is_told_with_place_and_nearest_word(tmp_path: Path, text: str, told: str) -> None:
+def test_a_wrong_cluster_file_is_told_with_place_and_nearest_word(tmp_path: Path, text: str, reported: str) -> None:
     with pytest.raises(BadInput) as refused:
         load(written(tmp_path, text))
-    assert told in str(refused.value)
+    assert reported in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

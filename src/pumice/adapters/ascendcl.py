@@ -36,9 +36,9 @@ class AclDriver(Driver):
         return index
 
     def name(self, device: int) -> str:
-        told = self._cuda.aclrtGetSocName
-        told.restype = c_char_p
-        return str((told() or b"").decode("utf-8", "replace"))
+        reported = self._cuda.aclrtGetSocName
+        reported.restype = c_char_p
+        return str((reported() or b"").decode("utf-8", "replace"))
 
     def total(self, device: int) -> int:
         return self._memory()[1]

@@ -119,8 +119,8 @@ class MpsPrograms:
         except FileNotFoundError as error:
             raise Unavailable(f"{self._program} is not on this node, and without it nobody shares its cards by MPS") from error
         except (OSError, subprocess.TimeoutExpired) as error:
-            told = getattr(error, "strerror", None) or f"it did not end within {self._patience:.0f} s"
-            raise Unavailable(f"{self._program}: {told}") from error
+            reported = getattr(error, "strerror", None) or f"it did not end within {self._patience:.0f} s"
+            raise Unavailable(f"{self._program}: {reported}") from error
         if done.returncode != 0:
             said = " ".join((done.stderr or done.stdout).split()) or f"it ended with {done.returncode}"
             raise Unavailable(f"{self._program} {' '.join(words)}".rstrip() + f": {said}")

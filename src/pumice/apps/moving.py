@@ -77,7 +77,7 @@ class Mover:
                 raise Stopped(f"{start.pod} does not wait any more")
         cards = {uuid for one in plan.kept for uuid in one.uuids} | {c.uuid for m in plan.moves[done:] for c in m.target.cards}
         for uid, pod in pods.items():
-            if uid not in seen and pod["spec"].get("nodeName") and cards.intersection(_held(pod, cards)):
+            if uid not in seen and pod["spec"].get("nodeName") and cards.intersection(_allocated(pod, cards)):
                 raise Stopped(f"{pod['metadata']['namespace']}/{pod['metadata']['name']} has come onto a card of the plan")
         left = len(plan.moves) - done
         found = await self.again(self.closed)
@@ -160,11 +160,11 @@ def _owners(pod: Json) -> Iterator[str]:
 
 def _at(pod: Json, place: Place) -> bool:
     """Return whether a pod is on that node, with these cards."""
-    cards = {held.uuid for held in place.cards}
-    return pod["spec"].get("nodeName") == place.node and cards == _held(pod, cards)
+    cards = {allocated.uuid for allocated in place.cards}
+    return pod["spec"].get("nodeName") == place.node and cards == _allocated(pod, cards)
 
 
-def _held(pod: Json, cards: set[str]) -> set[str]:
+def _allocated(pod: Json, cards: set[str]) -> set[str]:
     """Return those of the cards that its annotations name."""
     notes = " ".join((pod["metadata"].get("annotations") or {}).values())
     return {uuid for uuid in cards if uuid in notes}

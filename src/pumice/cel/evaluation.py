@@ -230,7 +230,7 @@ class _Compiler:
         method = METHODS.get(str(name))
         if method is None and name not in HOST_METHODS:
             raise CelError(f"undeclared reference to '{name}'")
-        asked = Metered(partial(_asked, str(name), method))
+        asked = Metered(partial(_requested, str(name), method))
         return _called(asked, [self.of(inner), *(self.of(argument) for argument in given)], free=name in FREE)
 
     def _bind(self, name: Tree[Any], value: Tree[Any], body: Tree[Any]) -> Run:
@@ -299,7 +299,7 @@ def _called(function: Callable[..., Any] | Metered, runs: list[Run], *, free: bo
     return run
 
 
-def _asked(name: str, method: Callable[..., Any] | Metered | None, spend: Spend, value: Any, *given: Any) -> Any:
+def _requested(name: str, method: Callable[..., Any] | Metered | None, spend: Spend, value: Any, *given: Any) -> Any:
     if isinstance(value, Host):
         spend(ASK if name == "check" else 0)
         return value.asked(name, *given)

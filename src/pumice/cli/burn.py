@@ -37,7 +37,7 @@ class Shape(StrEnum):
     ASYNC = "async"
 
 
-class Told(StrEnum):
+class BurnOutput(StrEnum):
     TEXT = "text"
     JSON = "json"
 
@@ -84,7 +84,7 @@ def burn(
     streams: Annotated[int, flags.Option(read=_positive, metavar="N", help="Streams to use in turn.")] = 1,
     device: Annotated[int, flags.Option(read=_natural, metavar="I", help="The driver's number of the card.")] = 0,
     npu: Annotated[bool, flags.Option("--npu", help="Load an emulated Ascend NPU instead of a graphics card.")] = False,
-    output: Annotated[Told, flags.Option("-o", "--output", help="How to print.")] = Told.TEXT,
+    output: Annotated[BurnOutput, flags.Option("-o", "--output", help="How to print.")] = BurnOutput.TEXT,
 ) -> None:
     """Load a card: take memory, launch kernels, print what was got.
 
@@ -110,7 +110,7 @@ def burn(
         seconds=seconds,
         npu=npu,
     )
-    raise SystemExit(carry_out(load, output is Told.JSON))
+    raise SystemExit(carry_out(load, output is BurnOutput.JSON))
 
 
 def _tell_taken(got: Got) -> None:

@@ -61,7 +61,7 @@ def command(
     if output is As.JSON:
         print(json.dumps([asdict(one) for one in found], indent=2))
     else:
-        for line in _told(found):
+        for line in _reported(found):
             print(line, file=sys.stdout if write else sys.stderr)
     if any(one.left for one in found):
         raise SystemExit(1)
@@ -81,7 +81,7 @@ def _printed(found: Sequence[Converted], texts: dict[str, str], output: As) -> s
     return "---\n".join(one.text if one.text.endswith("\n") or len(found) == 1 else f"{one.text}\n" for one in found)
 
 
-def _told(found: Sequence[Converted]) -> Iterator[str]:
+def _reported(found: Sequence[Converted]) -> Iterator[str]:
     for one in found:
         yield from map(str, (*one.changes, *one.left))
     changes, left = sum(len(one.changes) for one in found), sum(len(one.left) for one in found)

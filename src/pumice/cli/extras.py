@@ -82,11 +82,11 @@ def this_installation() -> Installation:
     """By what its installer wrote down (PEP 610)."""
     try:
         own = metadata.distribution("pumice")
-        told = json.loads(own.read_text("direct_url.json") or "{}")
+        reported = json.loads(own.read_text("direct_url.json") or "{}")
     except (metadata.PackageNotFoundError, ValueError, OSError):
         return Installation(sys.executable)
-    path = unquote(urlsplit(told.get("url", "")).path) if str(told.get("url", "")).startswith("file:") else ""
+    path = unquote(urlsplit(reported.get("url", "")).path) if str(reported.get("url", "")).startswith("file:") else ""
     return Installation(
-        sys.executable, path if path and Path(path).exists() else "", bool(told.get("dir_info", {}).get("editable")),
+        sys.executable, path if path and Path(path).exists() else "", bool(reported.get("dir_info", {}).get("editable")),
         tuple(own.requires or ()), Path(sys.prefix, "pipx_metadata.json").exists(),
     )  # fmt: skip

@@ -29,7 +29,7 @@ def help_of(command: Command, called: str) -> str:
         if rows:
             parts.append("\n".join([f"{title}:", *_columns(rows, width)]))
     if lines := examples(command):
-        shown = [f"{' ' * depth}{text}" for line, told in lines for depth, text in ((4, line), (8, told)) if text]
+        shown = [f"{' ' * depth}{text}" for line, reported in lines for depth, text in ((4, line), (8, reported)) if text]
         parts.append("\n".join(["  Examples:" if len(lines) > 1 else "  Example:", *shown]))
     return "\n\n".join(parts)
 
@@ -47,7 +47,7 @@ def examples(command: Command) -> list[tuple[str, str]]:
     """As they are typed, each with what it is for where that is said."""
     _, _, lines = command.epilog.partition(": ")
     found = [line.partition(ABOUT_EXAMPLE) for line in lines.split(BETWEEN_EXAMPLES)] if lines else []
-    return [(line, told) for line, _, told in found]
+    return [(line, reported) for line, _, reported in found]
 
 
 def _filled(paragraph: str, width: int) -> str:
@@ -59,10 +59,10 @@ def _columns(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
     first = min(max(len(written) for written, _ in rows), COLUMN)
     lines = []
     for written, meaning in rows:
-        told = textwrap.wrap(meaning, width - INDENT - first - GAP, break_on_hyphens=False)
+        reported = textwrap.wrap(meaning, width - INDENT - first - GAP, break_on_hyphens=False)
         if len(written) > first:
             lines.append(f"{'':{INDENT}}{written}")
         else:
-            lines.append(f"{'':{INDENT}}{written:<{first + GAP}}{told.pop(0) if told else ''}".rstrip())
-        lines += [f"{'':{INDENT + first + GAP}}{line}" for line in told]
+            lines.append(f"{'':{INDENT}}{written:<{first + GAP}}{reported.pop(0) if reported else ''}".rstrip())
+        lines += [f"{'':{INDENT + first + GAP}}{line}" for line in reported]
     return lines

@@ -70,9 +70,9 @@ class Share:
         self.pods: dict[str, dict[int, int]] = {}  # namespace/name -> memory of each card
         for card in cards:
             for holder in card.holders:
-                held = self.pods.setdefault(holder.pod, {})
-                held[card.index] = held.get(card.index, 0) + holder.memory
-        self.pending = {pod.key: asked for pod in pods if pod.key not in self.pods and (asked := _asked(pod))}
+                allocated = self.pods.setdefault(holder.pod, {})
+                allocated[card.index] = allocated.get(card.index, 0) + holder.memory
+        self.pending = {pod.key: requested for pod in pods if pod.key not in self.pods and (requested := _requested(pod))}
 
     @property
     def total(self) -> int:
@@ -93,7 +93,7 @@ def shares_of(nodes: Iterable[Json], pods: Iterable[Json]) -> list[Share]:
     return [share for share in shares if share.total > 0]
 
 
-def _asked(pod: Pod) -> int:
+def _requested(pod: Pod) -> int:
     """The request of a bound pod whose cards are not written yet."""
     total = 0
     for container in pod.spec.containers:
@@ -120,9 +120,11 @@ def detailed(shares: Sequence[Share]) -> str:
     for share in shares:
         columns = [f"GPU{i}(Allocated)" for i in range(share.count)] + (["Pending(Allocated)"] if share.pending else [])
         rows: list[Line] = [["NAME", "NAMESPACE", *columns]]
-        for key, held in sorted({**share.pods, **{key: {share.count: asked} for key, asked in share.pending.items()}}.items()):
+        for key, allocated in sorted(
+            {**share.pods, **{key: {share.count: requested} for key, requested in share.pending.items()}}.items()
+        ):
             namespace, _, name = key.rpartition("/")
-            rows.append([name, namespace, *(str(held.get(i, 0)) for i in range(len(columns)))])
+            rows.append([name, namespace, *(str(allocated.get(i, 0)) for i in range(len(columns)))])
         rows += [["Allocated :", f"{share.used} ({_percent(share.used, share.total)}%)"], ["Total :", str(share.total)]]
         table = _aligned(rows)
         lines += ["", *_aligned([["NAME:", share.name], ["IPADDRESS:", share.address]]), "", *table, _rule(table)]

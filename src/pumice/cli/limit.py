@@ -46,7 +46,7 @@ def limit(
         os.environ[variables.MACHINE], library = present[variables.MACHINE], driver_of_machines()
     with cards_of(library) as cards:
         changed = change(booking, place, wanted, cards.facts(), time.time_ns(), force)
-    for (card, new), old in zip(changed.held, booking.devices, strict=True):
+    for (card, new), old in zip(changed.allocated, booking.devices, strict=True):
         share = f"{new.cores} % of the cores" if new.cores else "no core limit"
         where = f"{booking.id} on card {card.index}" if len(changed.cards) > 1 else booking.id
         print(f"{where}: {new.memory} MiB and {share} (was {old.memory} MiB and "

@@ -128,8 +128,8 @@ def _rules(file: Path, name: str) -> tuple[Rule, ...]:
     if not name and len(configs) == 1:
         return next(iter(configs.values()))
     if name not in configs:
-        asked = f"no configuration {name!r}" if name else "several configurations; choose one with -c"
-        raise BadInput(f"{file}: {asked}: {', '.join(configs)}")
+        requested = f"no configuration {name!r}" if name else "several configurations; choose one with -c"
+        raise BadInput(f"{file}: {requested}: {', '.join(configs)}")
     return configs[name]
 
 

@@ -54,14 +54,14 @@ def simulate(
     play with what is known until then.
     """
     # Only here: help and completion need no engine.
-    from pumice.cli.simulation_inputs import Asked, variants_of
+    from pumice.cli.simulation_inputs import Inputs, variants_of
     from pumice.model.errors import BadInput, nearest
     from pumice.simulation.outcome import difference
 
     if output not in ("table", "json"):
         raise BadInput(f"-o {output!r}: table or json{nearest(output, ('table', 'json'))}")
-    asked = Asked(file, kubeconfig, trace or (), manifest or (), generate or (), policy or (), conf or (), add or (), recut or (),
-                  without or (), fail or (), seed)  # fmt: skip
+    asked = Inputs(file, kubeconfig, trace or (), manifest or (), generate or (), policy or (), conf or (), add or (),
+                   recut or (), without or (), fail or (), seed)  # fmt: skip
     pause = duration("--period", period)
     if html is not None:
         with html.open("ab"):  # what cannot be written is known before anything is played

@@ -41,7 +41,7 @@ IGNORED = frozenset({"Namespace", "ConfigMap", "Service", "ServiceAccount", "Sec
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Inputs:
     """The options that say what is played."""
 
     dump: Path | None = None
@@ -68,7 +68,7 @@ class Variant:
     outages: Sequence[Outage] = field(default_factory=tuple)
 
 
-def variants_of(asked: Asked) -> list[Variant]:
+def variants_of(asked: Inputs) -> list[Variant]:
     """Read what was asked for. Raises BadInput where something of it cannot be."""
     traces = [(str(path), read(path)) for path in asked.traces]
     found_there = [one for path in asked.manifests for one in _manifest(path)]
@@ -127,7 +127,7 @@ def _manifest(path: Path) -> Iterator[Manifest]:
             yield Manifest(at, item)
 
 
-def _cluster(asked: Asked, traces: Sequence[tuple[str, str]], manifests: Sequence[Manifest]) -> Case:
+def _cluster(asked: Inputs, traces: Sequence[tuple[str, str]], manifests: Sequence[Manifest]) -> Case:
     if asked.dump is not None or asked.kubeconfig is not None:
         case = picture(Source(file=asked.dump, kubeconfig=asked.kubeconfig))
     else:
@@ -192,7 +192,9 @@ def shipped_conf() -> str:
                 if one.get("kind") == "ConfigMap" and names.SCHEDULER_CONF_KEY in (one.get("data") or {}))  # fmt: skip
 
 
-def _arriving(asked: Asked, case: Case, traces: Sequence[tuple[str, str]], manifests: Sequence[Manifest]) -> list[Submission]:
+def _arriving(
+    asked: Inputs, case: Case, traces: Sequence[tuple[str, str]], manifests: Sequence[Manifest]
+) -> list[Submission]:
     """All submissions in the order of their time."""
     tasks = [task for file, text in traces if not lists_nodes(text) for task in tasks_of(text, file)]
     found: list[Submission] = []
@@ -276,14 +278,14 @@ def _template(pod: Json, ours: Sequence[str]) -> Json:
     return {"metadata": meta, "spec": {**pod["spec"], "schedulerName": named.spec.scheduler_name}, "status": {"phase": "Pending"}}
 
 
-def _changes(asked: Asked) -> str:
+def _changes(asked: Inputs) -> str:
     """The changes of the cluster in a word."""
     said = [f"{option} {text}" for option, texts in (("add", asked.add), ("recut", asked.recut), ("without", asked.without))
             for text in texts]  # fmt: skip
     return ", ".join(said)
 
 
-def _changed(case: Case, asked: Asked) -> tuple[Case, set[str]]:
+def _changed(case: Case, asked: Inputs) -> tuple[Case, set[str]]:
     objects, device_config, gone = case.objects, case.device_config, set()
     for text in asked.add:
         objects = added(objects, text)
@@ -295,7 +297,7 @@ def _changed(case: Case, asked: Asked) -> tuple[Case, set[str]]:
     return replace(case, objects=objects, device_config=device_config), gone
 
 
-def _configurations(asked: Asked, case: Case) -> Iterator[tuple[str, str]]:
+def _configurations(asked: Inputs, case: Case) -> Iterator[tuple[str, str]]:
     confs = [(path.name, read(path)) for path in asked.confs] or [("", case.scheduler_conf)]
     for name, text in confs:
         engine_of(replace(case, scheduler_conf=text, objects={}))

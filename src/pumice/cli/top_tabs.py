@@ -142,8 +142,8 @@ def _cards_data(cards: Cards, place: Place) -> list[Json]:
 
 def _card_row(card: CardReading, here: list[Share], fill: Fill) -> dict[str, str]:
     used, total = card.memory_used // MIB, card.memory_total // MIB
-    held = [device for share in here if (device := share.booking.on(card.uuid))]
-    memory, cores = sum(device.memory for device in held), sum(device.cores for device in held)
+    allocated = [device for share in here if (device := share.booking.on(card.uuid))]
+    memory, cores = sum(device.memory for device in allocated), sum(device.cores for device in allocated)
     busy = f"{bar(card.utilization, 100, fill.bar)} {card.utilization} %" if card.utilization >= 0 else "not told"
     return {
         "CARD": str(card.index),

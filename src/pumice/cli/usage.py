@@ -167,8 +167,8 @@ def _notes(days: Sequence[Day], found: Sequence[Usage], known_until: float, end:
 
     if known_until < end - 900:
         yield f"the record ends at {_stamp(known_until)}: what was held later is not in it"
-    told = ("shares", "reconstructed", "lost", "seenMemory")
-    sums = {measure: sum(each.hours[measure] or 0.0 for each in found) for measure in told}
+    reported = ("shares", "reconstructed", "lost", "seenMemory")
+    sums = {measure: sum(each.hours[measure] or 0.0 for each in found) for measure in reported}
     if sums["seenMemory"] < sums["shares"] * 0.995:
         part = sums["seenMemory"] / sums["shares"]
         yield f"use is known of {part:.0%} of the share-hours: of the rest, no monitor has told"

@@ -118,9 +118,9 @@ def _lines(found: Look) -> Iterator[str]:
         longest, late = f"the longest of {w.longest_ns / 1e6:.1f} ms", f"{w.late} of them given up" if w.late else "none given up"
         yield f"  {w.count} waits for locks so far, {longest}, {late}"
     for process in region.processes:
-        held = sum(process.use.values(), DeviceUse())
+        allocated = sum(process.use.values(), DeviceUse())
         state = STATES.get(process.status, f"status {process.status}") if process.slot in found.alive else "dead, not yet cleared"
-        yield f"  slot {process.slot}  pid {process.pid}  {_mib(held.total)} MiB  {held.sm} % of the SMs  {state}"
+        yield f"  slot {process.slot}  pid {process.pid}  {_mib(allocated.total)} MiB  {allocated.sm} % of the SMs  {state}"
 
 
 def _device(story: DeviceStory) -> Iterator[str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class CardTenant:
     """One pod's part of a card: MiB and percent; ``cores`` None where none are told. ``template``: by what it was cut, where
     that says it all."""
 
@@ -43,7 +43,7 @@ class CardRow:
     healthy: bool = True
     memory: int = 0
     cores: int = 0
-    holders: list[Holder] = field(default_factory=list)
+    holders: list[CardTenant] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

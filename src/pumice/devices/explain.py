@@ -14,7 +14,7 @@ from itertools import combinations
 import msgspec
 
 from pumice.devices.node_rules import by_nodes_rules
-from pumice.devices.offers import Change, Holder, WhatIf
+from pumice.devices.offers import Change, Occupant, WhatIf
 from pumice.devices.protocol import DeviceSharing, Tunables
 from pumice.model.amount import INT32_MAX
 from pumice.wire.amounts import meant_mib
@@ -66,14 +66,14 @@ def _other_unit(pod: Pod, tunables: Tunables, what_if: WhatIf) -> Iterator[Chang
     for at, container in enumerate(pod.spec.containers):
         written = container.resources.limits.get(tunables.memory) if tunables.memory else None
         mib, unit = meant_mib(written) if written is not None else (0, "")
-        asked = amount_of(container, tunables.memory) or 0
-        if not mib or 0 < asked <= what_if.largest():
+        requested = amount_of(container, tunables.memory) or 0
+        if not mib or 0 < requested <= what_if.largest():
             continue
         meant = with_amount(pod, tunables.memory, mib, [at])
         node = what_if.fits(meant)
         if node:
             meaning = f", if {written} was meant in {unit}; the unit is MiB" if unit else "; the unit is MiB and is not written"
-            yield Change("unit", f"write {tunables.memory}: {mib}{meaning}", node, meant, asked or mib, mib)
+            yield Change("unit", f"write {tunables.memory}: {mib}{meaning}", node, meant, requested or mib, mib)
 
 
 # -- less of something --------------------------------------------------------------------------------------------
@@ -97,12 +97,12 @@ def _less(pod: Pod, kind: str, name: str, word: str, what_if: WhatIf, *, all_of_
     worth writing: 101 per cent are read as all of the memory."""
     if not name:
         return
-    asked: dict[int, list[int]] = {}
+    requested: dict[int, list[int]] = {}
     for at, container in enumerate(pod.spec.containers):
         value = amount_of(container, name)
         if value is not None and value > 1:
-            asked.setdefault(value, []).append(at)
-    for value, containers in sorted(asked.items(), reverse=True):
+            requested.setdefault(value, []).append(at)
+    for value, containers in sorted(requested.items(), reverse=True):
         change = _search(pod, kind, name, word, containers, value, what_if)
         if change is not None:
             if change.best > all_of_it:
@@ -201,12 +201,12 @@ def _combined(pod: Pod, device_types: Sequence[DeviceSharing], what_if: WhatIf) 
 def _amounts(pod: Pod, tunables: Tunables, what_if: WhatIf) -> Iterator[tuple[str, Sequence[int], int]]:
     """(resource, containers, what they ask for), the dearest first."""
     for name in filter(None, (tunables.count, tunables.cores, tunables.percent, tunables.memory)):
-        asked: dict[int, list[int]] = {}
+        requested: dict[int, list[int]] = {}
         for at, container in enumerate(pod.spec.containers):
             value = amount_of(container, name)
             if value is not None and value > 1:
-                asked.setdefault(min(value, INT32_MAX), []).append(at)
-        for value, containers in sorted(asked.items()):
+                requested.setdefault(min(value, INT32_MAX), []).append(at)
+        for value, containers in sorted(requested.items()):
             yield name, containers, value
     whole = _whole_cards(pod, tunables)
     if whole and tunables.memory:
@@ -309,7 +309,7 @@ def left(pod: Pod, what_if: WhatIf) -> Iterator[Change]:
     """The fewest pods of one node whose leaving lets the pod in, the least important of those; where there are none, of all nodes
     together. Each of them is needed."""
     search = _Search(pod, what_if)
-    best: tuple[tuple[int, int, int], str, tuple[Holder, ...]] | None = None
+    best: tuple[tuple[int, int, int], str, tuple[Occupant, ...]] | None = None
     crowded = what_if.crowded(pod)[:NODES_SEARCHED]
     for node in crowded:
         gone = search.fewest(node, len(best[2]) if best else None)
@@ -329,37 +329,37 @@ def left(pod: Pod, what_if: WhatIf) -> Iterator[Change]:
 class _Search:
     pod: Pod
     what_if: WhatIf
-    asked: int = 0
+    requested: int = 0
 
-    def fewest(self, node: str, at_most: int | None) -> tuple[Holder, ...]:
+    def fewest(self, node: str, at_most: int | None) -> tuple[Occupant, ...]:
         """The smallest set on that node; none where nobody's leaving helps or more than ``at_most`` would have to go.
 
         Where no single pod is enough: all of them less those that may stay, the dearest asked first, is an answer of which each
         pod is needed. Smaller sets are then tried in the order of their size, the least important pods first. Only a pod that has
         to be near others may be helped by one that leaves and not by all."""
-        holders = sorted(self.what_if.holders(node), key=lambda h: (h.priority, h.size, h.name))
-        helps = self.takes(holders)
+        occupants = sorted(self.what_if.occupants(node), key=lambda h: (h.priority, h.size, h.name))
+        helps = self.takes(occupants)
         if not helps and not _attracted(self.pod):
             return ()
-        for holder in holders if len(holders) <= QUESTIONS - self.asked else ():
+        for holder in occupants if len(occupants) <= QUESTIONS - self.requested else ():
             if self.takes((holder,)):
                 return (holder,)
         if at_most == 1:
             return ()
-        gone = self._needed(holders) if helps else ()
-        most = len(gone) if gone else len(holders) + 1
+        gone = self._needed(occupants) if helps else ()
+        most = len(gone) if gone else len(occupants) + 1
         most = most if at_most is None else min(most, at_most)
-        for size in range(2, min(most, len(gone) - 1 if gone else len(holders) - 1) + 1):
-            for some in combinations(holders, size):
-                if self.asked >= QUESTIONS:
+        for size in range(2, min(most, len(gone) - 1 if gone else len(occupants) - 1) + 1):
+            for some in combinations(occupants, size):
+                if self.requested >= QUESTIONS:
                     break
                 if self.takes(some):
                     return some
         return gone if len(gone) <= most else ()
 
-    def _needed(self, holders: Sequence[Holder]) -> tuple[Holder, ...]:
+    def _needed(self, occupants: Sequence[Occupant]) -> tuple[Occupant, ...]:
         """Those of them that must go, halves of them asked for at first: with thousands of pods most are not in the way."""
-        gone = list(holders)
+        gone = list(occupants)
         size = len(gone)
         while size:
             for end in range(len(gone), 0, -size):
@@ -369,9 +369,9 @@ class _Search:
             size //= 2
         return tuple(gone)
 
-    def takes(self, gone: Sequence[Holder]) -> str:
+    def takes(self, gone: Sequence[Occupant]) -> str:
         """The node that takes the pod without them; empty where none does."""
-        self.asked += 1
+        self.requested += 1
         return self.what_if.fits_without(self.pod, tuple(h.uid for h in gone))
 
 

@@ -86,10 +86,10 @@ class Shapes:
         self.percent = np.array([part.percent / 100 if part.percent <= 100 else 0.0 for part in parts], np.float64)
         self.units = np.array([0.0 if part.percent <= 100 else float(part.memory) for part in parts], np.float64)
         self.cores = np.array([part.cores for part in parts], np.float64)
-        asked = np.stack((self.cpu, self.memory))
-        self.per_unit = np.where(asked > 0, 1.0 / np.maximum(asked, 1e-6), 0.0)
+        requested = np.stack((self.cpu, self.memory))
+        self.per_unit = np.where(requested > 0, 1.0 / np.maximum(requested, 1e-6), 0.0)
         """Pods for each unit of cpu and memory, (2, shapes)."""
-        self.further = np.where(asked > 0, 0.0, 1e18)
+        self.further = np.where(requested > 0, 0.0, 1e18)
         """Pods beside those: any number of those that ask for none."""
         self.in_groups = self.count > 1
         self.several = bool(self.in_groups.any())
@@ -126,7 +126,7 @@ def each_alone(of_kinds: Floats, left: Floats, weights: Floats, shapes: Shapes, 
     (kinds, 2). Of a node that has as much for all of its cards, their sums are stranded, whole cards apart; pods of several
     cards see to it that this does not hold. ``weights``: (labels, shapes)."""
     usable = (of_kinds[:, 0] + how.ahead * of_kinds[:, 2]) @ weights.T
-    need = np.stack([(of_kinds[:, 3] * asked).max(axis=1, initial=0.0) for asked in (shapes.cpu, shapes.memory)], axis=1)
+    need = np.stack([(of_kinds[:, 3] * requested).max(axis=1, initial=0.0) for requested in (shapes.cpu, shapes.memory)], axis=1)
     return (1.0 + how.ahead) * left[:, None] - usable, np.where(shapes.several, np.inf, need)
 
 

@@ -86,7 +86,7 @@ class _Card:
     number: int
     table: dict[Counts, tuple[float, Path]]
     """One way to make slices there: what it leaves of the card beyond what it wastes, and how it is cut."""
-    held: Counts
+    allocated: Counts
 
 
 @dataclass(slots=True)
@@ -136,8 +136,8 @@ class _Plan:
         return tuple(len(numbers) - served for numbers, served in zip(self.of_kind, self.served, strict=True))
 
     def hold(self, card: _Card, counts: Counts) -> None:
-        self.served = [s + new - old for s, new, old in zip(self.served, counts, card.held, strict=True)]
-        card.held = counts
+        self.served = [s + new - old for s, new, old in zip(self.served, counts, card.allocated, strict=True)]
+        card.allocated = counts
 
     def fill(self) -> None:
         """Card by card the best that it can hold of what is left."""
@@ -153,7 +153,7 @@ class _Plan:
             better, seen = False, set()
             for at, one in enumerate(self.cards):
                 for other in self.cards[at + 1 :]:
-                    sort = id(one.table), id(other.table), one.held, other.held
+                    sort = id(one.table), id(other.table), one.allocated, other.allocated
                     if self.steps <= 0 or sort in seen:
                         continue
                     seen.add(sort)
@@ -162,8 +162,8 @@ class _Plan:
                         seen.clear()
 
     def again(self, one: _Card, other: _Card) -> bool:
-        before = self.value(), one.table[one.held][0] + other.table[other.held][0]
-        kept, nothing = (one.held, other.held), (0,) * len(self.kinds)
+        before = self.value(), one.table[one.allocated][0] + other.table[other.allocated][0]
+        kept, nothing = (one.allocated, other.allocated), (0,) * len(self.kinds)
         self.hold(one, nothing)
         self.hold(other, nothing)
         room, best, found = self.room(), before, kept
@@ -185,7 +185,7 @@ class _Plan:
         spots: list[Spot | None] = [None] * len(self.wants)
         waiting = [iter(numbers) for numbers in self.of_kind]
         for card in self.cards:
-            for kind, name in card.table[card.held][1]:
+            for kind, name in card.table[card.allocated][1]:
                 spots[next(waiting[kind])] = card.number, name
         return spots
 

@@ -31,7 +31,7 @@ def _less_resources(pod: Pod, devices: Collection[str], what_if: WhatIf) -> Iter
     """For each resource the largest amount that fits if no container asks for more of it."""
     for name in sorted(_named(pod) - set(devices)):
         unit = UNITS.get(name, 1)
-        wanted = max((_asked(container, name) * unit for container in _containers(pod)), default=0)
+        wanted = max((_requested(container, name) * unit for container in _containers(pod)), default=0)
         high = int(-(-wanted // 1))
         node = what_if.fits(capped(pod, name, 0)) if high else ""
         if not node:
@@ -44,7 +44,7 @@ def _less_resources(pod: Pod, devices: Collection[str], what_if: WhatIf) -> Iter
         smaller = capped(pod, name, high)
         if what_if.fits(smaller):
             continue  # less is no help, or only where the amount was beyond any range
-        asking = [container for container in _containers(pod) if _asked(container, name) * unit > low]
+        asking = [container for container in _containers(pod) if _requested(container, name) * unit > low]
         each = "in each container " if len(asking) > 1 else ""
         text = f"ask for {name} {written(name, low)} {each}instead of {written(name, int(wanted))}"
         yield Change("request", text, node, capped(pod, name, low), int(wanted), low, (smaller,))
@@ -59,7 +59,7 @@ def _containers(pod: Pod) -> list[Container]:
     return [*pod.spec.init_containers, *pod.spec.containers]
 
 
-def _asked(container: Container, name: str) -> float:
+def _requested(container: Container, name: str) -> float:
     found = container.resources.requests.get(name, container.resources.limits.get(name, 0))
     try:
         return float(parse_quantity(found))
@@ -84,7 +84,7 @@ def capped(pod: Pod, name: str, units: int) -> Pod:
         return {**amounts, name: written(name, units)}
 
     def changed(container: Container) -> Container:
-        if _asked(container, name) * UNITS.get(name, 1) <= units:
+        if _requested(container, name) * UNITS.get(name, 1) <= units:
             return container
         found = container.resources
         beyond = name in UNITS  # of all others, requests and limits are the same

@@ -10,7 +10,7 @@ from pumice.wire.objects import Pod, Taint
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class Occupant:
     """A pod that holds something on a node: who could leave. The last ones in order are the dearest."""
 
     uid: str
@@ -35,7 +35,7 @@ class WhatIf(Protocol):
         """Nodes that refuse the pod only for what others hold there, the most promising first."""
         ...
 
-    def holders(self, node: str) -> Sequence[Holder]:
+    def occupants(self, node: str) -> Sequence[Occupant]:
         """Return who holds something on the node (empty: on any)."""
         ...
 

@@ -46,7 +46,7 @@ class Allocator:
         self._device_type = NvidiaVgpu()
         inventory = self._device_type.inventory(convert(Node, hollow_node(NODE, facts, Sharing(split=SHARES))))
         assert inventory is not None, "a machine without cards"
-        self._book = NodeDevices.empty(NODE, inventory)
+        self._devices = NodeDevices.empty(NODE, inventory)
         for booking in self.bookings.values():
             self._hold(booking)
 
@@ -73,7 +73,7 @@ class Allocator:
         assert isinstance(device_request, DeviceRequest), (
             device_request if isinstance(device_request, Refusal) else "no card asked for"
         )
-        outcome = self._device_type.fit(device_request, self._book.view(without=[without] if without else []))
+        outcome = self._device_type.fit(device_request, self._devices.view(without=[without] if without else []))
         return outcome.allocation if isinstance(outcome, Fit) else None
 
     def _in_order(self, allocation: Allocation, named: Sequence[str]) -> Allocation:
@@ -94,11 +94,13 @@ class Allocator:
         """
         container_devices = []
         wanted = request.each or (request,) * len(booking.cards)
-        for one, container_device, (card, device) in zip(wanted, self._container_devices(booking), booking.held, strict=True):
+        for one, container_device, (card, device) in zip(
+            wanted, self._container_devices(booking), booking.allocated, strict=True
+        ):
             memory = one.memory or card.total * one.percent // 100 or device.memory
             if memory <= device.memory and (one.cores or 100) <= (device.cores or 100):
                 container_devices.append(
-                    structs.replace(container_device, memory=memory, asked=memory, cores=one.cores or device.cores)
+                    structs.replace(container_device, memory=memory, requested=memory, cores=one.cores or device.cores)
                 )
             else:
                 alone = replace(one, memory=memory, cards=(device.uuid,), count=1)
@@ -112,7 +114,7 @@ class Allocator:
         for container_device, a, b in both:
             memory = max(a.memory, b.memory)
             cores = 0 if 0 in (a.cores, b.cores) else max(a.cores, b.cores)
-            container_devices.append(structs.replace(container_device, memory=memory, asked=memory, cores=cores))
+            container_devices.append(structs.replace(container_device, memory=memory, requested=memory, cores=cores))
         return self._allocation(container_devices)
 
     def _allocation(self, container_devices: Iterable[ContainerDevice]) -> Allocation:
@@ -127,23 +129,23 @@ class Allocator:
 
     def rooms(self, without: str = "") -> list[Room]:
         """The free part of every card, in NVML order."""
-        view = self._book.view(without=[without] if without else [])
+        view = self._devices.view(without=[without] if without else [])
         rooms = [self._room(card, usage) for card, usage in zip(view.inventory.cards, view.usages, strict=True)]
         return sorted(rooms, key=lambda room: room.index)
 
     def _hold(self, booking: Booking) -> None:
         pod = Pod(Meta(booking.id, uid=booking.id, annotations=booking.annotations), PodSpec(node_name=NODE))
-        found = self._device_type.replay(pod, NODE, self._book.inventory)
+        found = self._device_type.replay(pod, NODE, self._devices.inventory)
         if isinstance(found, Allocation):
-            self._book.charge(booking.id, found)
+            self._devices.charge(booking.id, found)
 
     def _container_devices(self, booking: Booking) -> tuple[ContainerDevice, ...]:
         by_uuid = {
             container_device.uuid: container_device
-            for usage in self._book.usages
+            for usage in self._devices.usages
             for container_device in usage.holders.get(booking.id, ())
         }
-        missing = [card.index for card, device in booking.held if device.uuid not in by_uuid]
+        missing = [card.index for card, device in booking.allocated if device.uuid not in by_uuid]
         if missing:
             raise BadInput(f"{booking.id}: the driver does not list card {missing[0]} any more")
         return tuple(by_uuid[device.uuid] for device in booking.devices)
@@ -237,8 +239,8 @@ def why(books: Books, request: Request, without: str) -> str:
     lines = [_headline(request, rooms)]
     for room in rooms:
         lines.append(f"  card {room.index} ({room.model}, {room.total} MiB): {_left(room)}")
-        held = [booking for booking in books.bookings.values() if booking.id != without and booking.on(room.uuid)]
-        lines += [f"    {_holds(booking, room.uuid)}" for booking in held]
+        allocated = [booking for booking in books.bookings.values() if booking.id != without and booking.on(room.uuid)]
+        lines += [f"    {_holds(booking, room.uuid)}" for booking in allocated]
     suggestion = _elsewhere(books, request, without) or _smaller(books, request, rooms, without)
     return "\n".join([*lines, f"  {suggestion}"] if suggestion else lines)
 

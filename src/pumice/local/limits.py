@@ -55,12 +55,12 @@ def change(booking: Booking, place: Place, request: Request, facts: Sequence[Car
 
 def _refuse_taking(changed: Booking, current: Booking) -> None:
     """Raises BadInput where the change takes memory that is in use; what it leaves as it is it does not take."""
-    for (card, device), before in zip(changed.held, current.devices, strict=True):
-        held = used(changed, device.uuid)
-        if device.memory < before.memory and device.memory * MIB < held:
+    for (card, device), before in zip(changed.allocated, current.devices, strict=True):
+        allocated = used(changed, device.uuid)
+        if device.memory < before.memory and device.memory * MIB < allocated:
             where = f" on card {card.index}" if len(changed.cards) > 1 else ""
             raise BadInput(
-                f"{changed.id} uses {-(-held // MIB)} MiB{where}, more than the {device.memory} MiB it would keep; --force "
+                f"{changed.id} uses {-(-allocated // MIB)} MiB{where}, more than the {device.memory} MiB it would keep; --force "
                 "sets the limit all the same: nothing is taken away, and nothing more granted until it has freed enough"
             )
 

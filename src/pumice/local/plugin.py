@@ -27,8 +27,8 @@ def handed_out(machine: Path | None, kubelet: Path = KUBELET, hook: Path = HOOK,
     from pumice.adapters.bookings.claims import held_by_claims
     from pumice.local.place import SHARED
 
-    if held := held_by_claims(SHARED if machine is None else (machine / "run",)):
-        return next(iter(held.values()))
+    if allocated := held_by_claims(SHARED if machine is None else (machine / "run",)):
+        return next(iter(allocated.values()))
     if machine is not None:
         kubelet, hook = machine.parent / "kubelet" / "device-plugins", machine.parent / "vgpu"
     folders = machine.parent / "pods" if machine is not None else kubelet.parent / "pods"

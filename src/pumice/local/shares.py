@@ -59,10 +59,10 @@ def share_of(booking: Booking, place: Place) -> Share:
     try:
         region = _whole(booking)
     except BadRegion as error:
-        return Share(booking, place, pids, tuple(CardShare(card, device) for card, device in booking.held), note=str(error))
+        return Share(booking, place, pids, tuple(CardShare(card, device) for card, device in booking.allocated), note=str(error))
     alive = live_slots(booking.region)
     cards = []
-    for card, device in booking.held:
+    for card, device in booking.allocated:
         use = _use(region, alive, device.uuid)
         cards.append(CardShare(card, device, use.total, min(100, use.sm)))
     return Share(booking, place, pids, tuple(cards), region.recent_kernel < 0)
@@ -85,7 +85,7 @@ def _damage(booking: Booking, region: RegionSnapshot, locked: Collection[int]) -
     said = {process.slot: process for process in region.processes}
     if any(slot not in said or said[slot].pid <= 0 for slot in locked):
         return "it does not name a process that lives in it"
-    totals = {device.uuid: card.total * MIB for card, device in booking.held}
+    totals = {device.uuid: card.total * MIB for card, device in booking.allocated}
     for device in region.devices:
         most = totals.get(device.uuid, 0)
         uses = [said[slot].use[device.index] for slot in locked if device.index in said[slot].use]

@@ -51,9 +51,9 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
         allocator = Allocator(facts, bookings.all)
         number, start = bookings.new_id(), start_time(os.getpid())
         allocation, region = allocator.place(request, number), bookings.region(number, start)
-        held = [BookedCard(card.index, card.name, card.memory // MIB) for card in allocator.facts(allocation)]
+        allocated = [BookedCard(card.index, card.name, card.memory // MIB) for card in allocator.facts(allocation)]
         booking = Booking(
-            id=number, pid=os.getpid(), start=start, user=os.getuid(), command=list(command), cards=held, region=str(region),
+            id=number, pid=os.getpid(), start=start, user=os.getuid(), command=list(command), cards=allocated, region=str(region),
             created=now(), boot=boot(), priority=request.priority,
             annotations=allocator.annotations(allocation, int(now() * 1e9)),
         )  # fmt: skip
@@ -88,24 +88,24 @@ def tight(booking: Booking) -> str:
     return "; ".join(
         f"card {card.index}: a program's first use of CUDA takes {CONTEXT_MIB} to 500 MiB by itself, so in {device.memory} MiB "
         "it can hardly begin; give it more with --memory"
-        for card, device in booking.held
+        for card, device in booking.allocated
         if device.memory < CONTEXT_MIB
     )
 
 
 def strangers(booking: Booking, others: Sequence[Booking], readings: Sequence[CardReading]) -> str:
     """A sentence when programs that are in no book hold memory of the card that the new share may want."""
-    told = []
+    reported = []
     used_now = {reading.uuid: reading.memory_used // MIB for reading in readings}
-    for card, device in booking.held:
+    for card, device in booking.allocated:
         uuid = device.uuid
         here = [other for other in others if other.on(uuid)]
         unbooked = used_now.get(uuid, 0) - sum(used(other, uuid) for other in here) // MIB
-        free = card.total - sum(held.memory for other in here if (held := other.on(uuid))) - unbooked
+        free = card.total - sum(allocated.memory for other in here if (allocated := other.on(uuid))) - unbooked
         if unbooked * 20 > card.total and device.memory > free:  # a driver keeps a little for itself
-            told.append(f"card {card.index}: {unbooked} MiB are held by programs outside of `pumice run`, so of the "
+            reported.append(f"card {card.index}: {unbooked} MiB are held by programs outside of `pumice run`, so of the "
                         f"{device.memory} MiB only {max(0, free)} may be had at the moment")  # fmt: skip
-    return "; ".join(told)
+    return "; ".join(reported)
 
 
 def refuse_plugin(place: Place) -> None:

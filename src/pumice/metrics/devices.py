@@ -39,9 +39,9 @@ CardStamp = tuple[int, int, int, tuple[str, ...]]
 
 @dataclass(slots=True)
 class _Node:
-    """The cached lines of one node. ``book`` and ``version`` say of which state; ``cards`` has per card its stamp and lines."""
+    """The cached lines of one node. ``devices`` and ``version`` say their state; ``cards`` has per card its stamp and lines."""
 
-    book: NodeDevices
+    devices: NodeDevices
     version: int = -1
     cards: list[tuple[CardStamp, Lines]] = field(default_factory=list)
 
@@ -66,14 +66,14 @@ class DeviceSeries:
         """All series, in pieces to be joined."""
         for stale in list(self._stale()):
             self._render(*stale)
-        alive = {(name, node) for name, _, nodes in self._books() for node in nodes}
+        alive = {(name, node) for name, _, nodes in self._tables() for node in nodes}
         if self._fresh and len(alive) == len(self._nodes):
             return self._parts
         for key in self._nodes.keys() - alive:
             del self._nodes[key]
         self._parts = []
         sharing: dict[Series, set[str]] = {}  # several families may have the same names: each is told once
-        for family, series, _ in self._books():
+        for family, series, _ in self._tables():
             sharing.setdefault(series, set()).add(family)
         for series, families in sharing.items():
             mine = [kept for (name, _), kept in self._nodes.items() if name in families]
@@ -83,26 +83,26 @@ class DeviceSeries:
         self._fresh = True
         return self._parts
 
-    def _books(self) -> Iterator[tuple[str, Series, Mapping[str, NodeDevices]]]:
+    def _tables(self) -> Iterator[tuple[str, Series, Mapping[str, NodeDevices]]]:
         """Of the families that have series."""
-        for name, book in self.engine.state.ledger.device_tables.items():
-            if book.device_type.series is not None:
-                yield name, book.device_type.series, book.nodes
+        for name, devices in self.engine.state.ledger.device_tables.items():
+            if devices.device_type.series is not None:
+                yield name, devices.device_type.series, devices.nodes
 
     def _stale(self) -> Iterator[tuple[tuple[str, str], Series, NodeDevices]]:
-        for name, series, nodes in self._books():
-            for node, book in nodes.items():
+        for name, series, nodes in self._tables():
+            for node, devices in nodes.items():
                 kept = self._nodes.get((name, node))
-                if kept is None or kept.book is not book or kept.version != book.version:
-                    yield (name, node), series, book
+                if kept is None or kept.devices is not devices or kept.version != devices.version:
+                    yield (name, node), series, devices
 
-    def _render(self, key: tuple[str, str], series: Series, book: NodeDevices) -> None:
+    def _render(self, key: tuple[str, str], series: Series, devices: NodeDevices) -> None:
         kept = self._nodes.get(key)
-        if kept is None or kept.book is not book:
-            kept = self._nodes[key] = _Node(book)
+        if kept is None or kept.devices is not devices:
+            kept = self._nodes[key] = _Node(devices)
         tasks, cards, names = self.engine.state.tasks, [], series_names(series)
-        (on_node,) = also("NodeName", [escape(book.name)])
-        for place, (card, usage) in enumerate(zip(book.inventory.cards, book.usages, strict=True)):
+        (on_node,) = also("NodeName", [escape(devices.name)])
+        for place, (card, usage) in enumerate(zip(devices.inventory.cards, devices.usages, strict=True)):
             stamp = (card.total, usage.memory, usage.cores, tuple(usage.holders))
             if place < len(kept.cards) and kept.cards[place][0] == stamp:
                 cards.append(kept.cards[place])
@@ -110,7 +110,7 @@ class DeviceSeries:
             where = labels_text((("devID", card.uuid),)) + on_node
             cards.append((stamp, _card_lines(names, where, card.total, usage, tasks)))
             self.rendered += 1
-        kept.cards, kept.version = cards, book.version
+        kept.cards, kept.version = cards, devices.version
         self._fresh = False
 
 
@@ -167,9 +167,9 @@ def _by_pod(usage: Usage, tasks: Mapping[str, Task]) -> list[tuple[str, str, int
     for uid, container_devices in usage.holders.items():
         task = tasks.get(uid)
         first = container_devices[0]
-        memory, cores = first.asked, first.cores
+        memory, cores = first.requested, first.cores
         for container_device in container_devices[1:]:
-            memory += container_device.asked
+            memory += container_device.requested
             cores += container_device.cores
         found.append((task.namespace, task.name, memory, cores) if task is not None else ("", escape(uid), memory, cores))
     return found

@@ -100,11 +100,11 @@ def _host(cards: Sequence[CardReading]) -> Iterator[MetricFamily]:
         ("HostGPUMemoryUsage", "HostCoreUtilization", known),
         ("hami_host_gpu_memory_used_bytes", "hami_host_gpu_utilization_ratio", newer),
     ):
-        yield from _told(memory, "Bytes in use on the card", ((labels, card.memory_used) for card, labels in labelled))
+        yield from _reported(memory, "Bytes in use on the card", ((labels, card.memory_used) for card, labels in labelled))
         busy = ((labels, card.utilization) for card, labels in labelled if card.utilization >= 0)
-        yield from _told(cores, "Utilization of the card's cores (0 to 100)", busy)
+        yield from _reported(cores, "Utilization of the card's cores (0 to 100)", busy)
     bus = ((labels, card.memory_utilization) for card, labels in newer if card.memory_utilization >= 0)
-    yield from _told("hami_host_gpu_memory_controller_utilization_ratio", "Memory controller utilization (0 to 100)", bus)
+    yield from _reported("hami_host_gpu_memory_controller_utilization_ratio", "Memory controller utilization (0 to 100)", bus)
 
 
 _KNOWN: Final = {
@@ -195,22 +195,26 @@ def _own(view: MonitorView) -> Iterator[MetricFamily]:
         ("pumice_card_granted_core_percent", "Percent of the card's cores that containers were given"),
         ("pumice_card_shares", "Shares of the card that containers hold"),
     )):  # fmt: skip
-        yield from _told(name, text, ((cards[uuid], amounts[place]) for uuid, amounts in given.items()))
+        yield from _reported(name, text, ((cards[uuid], amounts[place]) for uuid, amounts in given.items()))
     computing = dict.fromkeys(cards, 0)
     for uuid in view.processes:
         if uuid in computing:
             computing[uuid] += 1
     each = ((cards[uuid], count) for uuid, count in computing.items())
-    yield from _told("pumice_card_processes", "Processes that compute on the card", each)
+    yield from _reported("pumice_card_processes", "Processes that compute on the card", each)
     slices = (({"deviceuuid": s.card, "miguuid": s.uuid, "profile": s.profile}, s) for s in view.instances)
     held = [(labels, reading.memory_used, reading.memory_total) for labels, reading in slices]
-    yield from _told("pumice_mig_memory_used_bytes", "Bytes in use on a MIG device", ((labels, used) for labels, used, _ in held))
-    yield from _told("pumice_mig_memory_total_bytes", "Memory of a MIG device", ((labels, total) for labels, _, total in held))
-    yield from _told(
+    yield from _reported(
+        "pumice_mig_memory_used_bytes", "Bytes in use on a MIG device", ((labels, used) for labels, used, _ in held)
+    )
+    yield from _reported(
+        "pumice_mig_memory_total_bytes", "Memory of a MIG device", ((labels, total) for labels, _, total in held)
+    )
+    yield from _reported(
         "pumice_card_unaccounted_bytes", "Bytes on a card that stand in no container's region: no limit holds for them",
         ((_pod(one.namespace, one.pod, one.container) | {"deviceuuid": one.card}, one.memory) for one in view.unaccounted),
     )  # fmt: skip
-    yield from _told(
+    yield from _reported(
         "pumice_region_suspect", "1 while a container's region is not as its library writes it",
         ((_pod(one.namespace, one.pod, one.container) | {"sign": one.sign}, 1) for one in view.troubles),
     )  # fmt: skip
@@ -220,7 +224,7 @@ def _pod(namespace: str, pod: str, container: str) -> dict[str, str]:
     return {"podnamespace": namespace, "podname": pod, "ctrname": container}
 
 
-def _told(name: str, text: str, samples: Iterable[tuple[dict[str, str], float]]) -> Iterator[MetricFamily]:
+def _reported(name: str, text: str, samples: Iterable[tuple[dict[str, str], float]]) -> Iterator[MetricFamily]:
     """The family, unless it has nothing to tell."""
     family = gauge(name, text, samples)
     if family.samples:

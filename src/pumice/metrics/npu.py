@@ -11,7 +11,7 @@ from pumice.ports.cards import CardReading
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class SliceOwner:
     """A container; its names are empty where nobody knows whose it is."""
 
     namespace: str = ""
@@ -30,14 +30,14 @@ class SliceView:
     memory: int
     used: int
     load: int
-    holder: Holder = Holder()
+    owner: SliceOwner = SliceOwner()
 
 
 @dataclass(frozen=True, slots=True)
 class SoftView:
     """A container's soft share of one card; ``position``: of the card in what the pod was given. Bytes."""
 
-    holder: Holder
+    owner: SliceOwner
     card: CardReading
     position: int
     limit: int
@@ -68,15 +68,15 @@ def _slices(slices: Iterable[SliceView]) -> list[MetricFamily]:
     for one in slices:
         labels = {
             "id": str(one.card.index), "model_name": device_type(one.card.name), "v_dev_id": str(one.id),
-            "aicore_count": str(one.cores), "namespace": one.holder.namespace, "pod_name": one.holder.pod,
-            "container_name": one.holder.container, "is_virtual": "true",
+            "aicore_count": str(one.cores), "namespace": one.owner.namespace, "pod_name": one.owner.pod,
+            "container_name": one.owner.container, "is_virtual": "true",
         }  # fmt: skip
         load.add(one.load, labels)
         total.add(one.memory * 1024, labels)
         used.add(one.used * 1024, labels)
         info.add(1, {
-            "device_uuid": one.card.uuid, "v_dev_id": str(one.id), "template": one.template, "namespace": one.holder.namespace,
-            "pod": one.holder.pod, "container": one.holder.container,
+            "device_uuid": one.card.uuid, "v_dev_id": str(one.id), "template": one.template, "namespace": one.owner.namespace,
+            "pod": one.owner.pod, "container": one.owner.container,
         })  # fmt: skip
     return [load, total, used, info]
 
@@ -88,7 +88,7 @@ def _softs(shares: Iterable[SoftView]) -> list[MetricFamily]:
     parts = [gauge(f"hami_vgpu_memory_{part}_bytes", "Not told apart: always 0.") for part in ("context", "module", "buffer")]
     for share in shares:
         labels = {
-            "namespace": share.holder.namespace, "pod": share.holder.pod, "container": share.holder.container,
+            "namespace": share.owner.namespace, "pod": share.owner.pod, "container": share.owner.container,
             "vdevice_index": str(share.position), "device_uuid": share.card.uuid,
         }  # fmt: skip
         used.add(share.used, labels)

@@ -84,7 +84,7 @@ def signs(tenant: Tenant) -> Iterator[Sign]:
         yield Sign.CORE_LIMIT
 
 
-class Books:
+class Accounts:
     """The processes on the cards of one moment, told apart by tenants. ``containers``: by container id, of this node's pods."""
 
     def __init__(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from pumice.effects.vocabulary import PatchPod
-from pumice.node.pods import Container, Held, NodePod
+from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.node.protocol import Allocator, Decision, Serve
 
 Key = tuple[str, str]
@@ -95,7 +95,7 @@ class InLine(Allocator, ABC):
         """Whom the node's lock names."""
 
     @abstractmethod
-    def next_work(self, pod: NodePod, count: int, held: Held | None) -> Any:
+    def next_work(self, pod: NodePod, count: int, allocated: AllocatedIds | None) -> Any:
         """Return what the pod waits for next, or that it is broken, if a call for so many devices may be for it; else None."""
 
     @abstractmethod
@@ -107,9 +107,9 @@ class InLine(Allocator, ABC):
         """Return when a scheduler placed the pod, by its annotations."""
 
     def allocate(
-        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+        self, pods: Sequence[NodePod], ids: Sequence[str], allocated: AllocatedIds | None = None, number: str = ""
     ) -> Decision | None:
-        found = (self.next_work(pod, len(ids), held) for pod in pods if waits(pod, self._node))
+        found = (self.next_work(pod, len(ids), allocated) for pod in pods if waits(pod, self._node))
         line = first_in_line([work for work in found if work is not None], self.placed, self._owner)
         return self.answer(line[0], pods, ids) if line else None
 

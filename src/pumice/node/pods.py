@@ -12,7 +12,7 @@ from pumice.wire.kubernetes import DEVICES_REFUSED, MIRROR
 from pumice.wire.objects import Meta, PodCondition, Resources
 from pumice.wire.quantity import whole
 
-Held = Mapping[tuple[str, str], frozenset[str]]
+AllocatedIds = Mapping[tuple[str, str], frozenset[str]]
 """Containers, as (pod UID, name), for which the kubelet has written devices down, and which."""
 
 

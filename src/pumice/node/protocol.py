@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from pumice.effects.vocabulary import Event, InstallFile, MakeDirectory, NodeEffect, PatchPod
 from pumice.node.device_list import Unit
 from pumice.node.mps import Bounds
-from pumice.node.pods import Container, Held, NodePod
+from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place, Slice
 from pumice.wire import cdi
@@ -152,7 +152,7 @@ class Allocator(Protocol):
     """Further resources, whose devices are handed out by their ids alone, whatever pod a call is for."""
     lock: str = ""
     """The annotation of the node lock that schedulers take for this brand, and that goes once a pod is dealt with."""
-    books: str = ""
+    record_annotation: str = ""
     """The annotation of the node under which what was handed out is published; empty: it is not."""
     event: str = "AllocationFailed"
     """The reason of the Event that tells of a refused pod."""
@@ -176,19 +176,19 @@ class Allocator(Protocol):
 
     @abstractmethod
     def allocate(
-        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+        self, pods: Sequence[NodePod], ids: Sequence[str], allocated: AllocatedIds | None = None, number: str = ""
     ) -> Decision | None:
         """Decide about one call, by a guess at whose it is; None when no pod waits for so many devices (yet).
 
-        ``held``: the containers for which the kubelet has written devices down; None when that cannot be told. ``number``: as
+        ``allocated``: the containers for which the kubelet has written devices down; None where unknown. ``number``: as
         for ``owned``, so that the answer of another container under the same number differs by its share alone.
         """
 
     @abstractmethod
-    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Decision:
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, number: str) -> Decision:
         """Decide for one container of ``pod``, whose call is known to have been for it. Asked again it decides the same, and
-        writes nothing that stands there already. ``held``: the kubelet's record, with this container. ``number``: what chance
-        decides in the answer follows from it."""
+        writes nothing that stands there already. ``allocated``: the kubelet's record, with this container. ``number``: what
+        is random in the answer follows from it."""
 
     @abstractmethod
     def settled(self, served: Serve) -> None:
@@ -231,10 +231,10 @@ class Allocator(Protocol):
         return []
 
     def published(self) -> str:
-        """Return what was handed out, to stand under ``books``."""
+        """Return what was handed out, to stand under ``record_annotation``."""
         return ""
 
-    def resume(self, published: str, pods: Sequence[NodePod], held: Held | None) -> None:
+    def resume(self, published: str, pods: Sequence[NodePod], allocated: AllocatedIds | None) -> None:
         """Take over what the process before had handed out."""
         return
 
@@ -243,7 +243,12 @@ class Allocator(Protocol):
         return []
 
     def prefer(
-        self, pods: Sequence[NodePod], available: Sequence[str], must: Sequence[str], size: int, held: Held | None = None
+        self,
+        pods: Sequence[NodePod],
+        available: Sequence[str],
+        must: Sequence[str],
+        size: int,
+        allocated: AllocatedIds | None = None,
     ) -> list[str]:
         """The answer to GetPreferredAllocation for one container."""
         return []

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
-from pumice.node.pods import Held, NodePod
+from pumice.node.pods import AllocatedIds, NodePod
 from pumice.ports.slices import CutRefused, Entry, Journal, Phase, Place
 
 Entries = tuple[Entry, ...]
@@ -189,7 +189,7 @@ class Owners:
         self._running: dict[str, str] = {}
         self._ended: set[str] = set()
         self._vanished: dict[str, tuple[str, float]] = {}
-        self._held: frozenset[str] = frozenset()
+        self._allocated: frozenset[str] = frozenset()
         self._now = float("-inf")
 
     def look(self, pods: Iterable[NodePod], now: float) -> None:
@@ -201,14 +201,14 @@ class Owners:
         self._ended |= {uid for uid, pod in there.items() if pod.finished}
         self._now = now
 
-    def ask(self, held: Held | None) -> None:
+    def ask(self, allocated: AllocatedIds | None) -> None:
         """The kubelet's record as it is now; None where there is none. Who is named there and was never seen vanished while
         nobody watched."""
-        self._held = frozenset(uid for uid, _ in held or ())
-        strange = self._held - self._running.keys() - self._ended - self._vanished.keys()
+        self._allocated = frozenset(uid for uid, _ in allocated or ())
+        strange = self._allocated - self._running.keys() - self._ended - self._vanished.keys()
         self._vanished |= {uid: (f"of UID {uid}", self._now) for uid in strange}
-        self._vanished = {uid: seen for uid, seen in self._vanished.items() if uid in self._held}
-        self._ended &= self._held
+        self._vanished = {uid: seen for uid, seen in self._vanished.items() if uid in self._allocated}
+        self._ended &= self._allocated
 
     @property
     def vanishing(self) -> float:
@@ -224,4 +224,4 @@ class Owners:
         if uid in self._running:
             return self._running[uid]
         name, since = self._vanished.get(uid, ("", float("-inf")))
-        return name if uid in self._held and self._now < since + VANISHED else ""
+        return name if uid in self._allocated and self._now < since + VANISHED else ""

@@ -28,7 +28,7 @@ from pumice.scheduler.plugins.nodeorder import NodeOrderPlugin
 from pumice.scheduler.plugins.predicates import VOLUME_PATIENCE, Predicates
 from pumice.scheduler.plugins.registry import always, make
 from pumice.scheduler.state.jobs import Job, Status, Task
-from pumice.scheduler.state.ledger import Hold
+from pumice.scheduler.state.ledger import PlacementState
 from pumice.scheduler.state.scheduling_queue import FOR_EVER, Hint, QueueEvent, patience_of
 from pumice.scheduler.state.state import State
 from pumice.scheduler.state.tasks import NO_BACKOFF
@@ -113,9 +113,9 @@ class Engine:
     def stirred(self) -> bool:
         """Return whether something has happened that a cycle should look at, whatever the time."""
         scheduling_queue, nominations = self.state.scheduling_queue, self.state.nominations
-        told = scheduling_queue.dirty or scheduling_queue.settled or self.state.hyper_nodes.unreported
+        reported = scheduling_queue.dirty or scheduling_queue.settled or self.state.hyper_nodes.unreported
         refused = self.settings.delete_refused and self.state.pods.refused
-        return bool(told or refused or nominations.ripe or nominations.lapsed) or self.pressing
+        return bool(reported or refused or nominations.ripe or nominations.lapsed) or self.pressing
 
     @property
     def pressing(self) -> bool:
@@ -184,8 +184,8 @@ class Engine:
     def bind_failed(self, uid: str, now: float) -> Task | None:
         """The Binding was refused: the pod is pending again and its cards are free; it is tried again with back-off."""
         task = self.state.tasks.get(uid)
-        holding = self.state.ledger.holdings.get(uid)
-        if task is None or task.job is None or holding is None or holding.state is not Hold.ASSUMED:
+        placement = self.state.ledger.placements.get(uid)
+        if task is None or task.job is None or placement is None or placement.state is not PlacementState.ASSUMED:
             return None  # the watch has said since that it runs there, or that it is gone
         job: Job = task.job
         if task.status is not Status.BINDING:  # it is being deleted without ever having had a node

@@ -103,8 +103,8 @@ class _Rehearsal:
         )  # fmt: skip
 
     def _held(self, uid: str) -> tuple[Allocation, ...]:
-        holding = self.engine.state.ledger.holdings.get(uid)
-        return () if holding is None else holding.allocations
+        placement = self.engine.state.ledger.placements.get(uid)
+        return () if placement is None else placement.allocations
 
     def _close(self, cards: Mapping[str, frozenset[str]]) -> None:
         """Cordon these cards and no others, beside those that were cordoned before."""

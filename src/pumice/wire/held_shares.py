@@ -134,10 +134,10 @@ def _legacy(notes: Mapping[str, str], limits: Quantities, node: NodeCards) -> It
         return
     count, card = node.legacy
     ids = {each for each in parse_index(notes.get(names.GPU_INDEX)) or () if 0 <= each < count}
-    asked = _whole(limits, names.GPU_MEMORY)
+    requested = _whole(limits, names.GPU_MEMORY)
     for _ in ids:
-        memory = _part(asked, card.total) if asked else 1.0
-        yield card.model, "gpushare", 1, memory, 0.0 if asked else 1.0, memory, 1.0
+        memory = _part(requested, card.total) if requested else 1.0
+        yield card.model, "gpushare", 1, memory, 0.0 if requested else 1.0, memory, 1.0
 
 
 def _chips(notes: Mapping[str, str], node: NodeCards) -> Iterator[Part]:
@@ -180,8 +180,8 @@ def owner_of(meta: Meta) -> str:
 def request_of(limits: Quantities) -> str:
     """What is requested of devices, as a word."""
     domains = tuple(f"{domain}/" for domain in names.DOMAINS)
-    asked = (f"{name.partition('/')[2]}={amount}" for name, amount in sorted(limits.items()) if name.startswith(domains))
-    return ",".join(asked)[:120]
+    requested = (f"{name.partition('/')[2]}={amount}" for name, amount in sorted(limits.items()) if name.startswith(domains))
+    return ",".join(requested)[:120]
 
 
 def limits_of(containers: Iterable[Resources]) -> Quantities:

@@ -173,11 +173,11 @@ def render_pod_devices(containers: Iterable[Iterable[PodDevice]]) -> str:
 def device_of(container_device: ContainerDevice) -> PodDevice:
     """How a granted piece is written: with the memory that was asked, not the slot's (E-30)."""
     if container_device.slot is None:
-        return PodDevice(container_device.uuid, container_device.asked, container_device.cores)
+        return PodDevice(container_device.uuid, container_device.requested, container_device.cores)
     slot = container_device.slot
     return PodDevice(
         container_device.uuid,
-        container_device.asked,
+        container_device.requested,
         container_device.cores,
         slot.group,
         slot.number,
@@ -262,11 +262,11 @@ LIMIT: Final = 64 * 1024
 Parts = Sequence[Sequence[PodDevice]]
 
 
-def render_handed_out(held: Mapping[str, Parts], limit: int = LIMIT) -> str:
+def render_handed_out(allocated: Mapping[str, Parts], limit: int = LIMIT) -> str:
     """Pods in the order of their UIDs, as many as there is room for."""
     lines: list[str] = []
     room = limit
-    for uid, parts in sorted(held.items()):
+    for uid, parts in sorted(allocated.items()):
         line = f"{uid} {render_pod_devices(parts)}\n"
         if len(line) <= room:
             room -= len(line)

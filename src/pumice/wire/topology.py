@@ -126,11 +126,11 @@ def annotated(annotations: Mapping[str, str]) -> NetworkTopology | None:
     return NetworkTopology(mode if mode == SOFT else HARD, int(tier) if tier.isdecimal() and len(tier) < 10 else None)
 
 
-def written(asked: NetworkTopology) -> dict[str, Any]:
+def written(requested: NetworkTopology) -> dict[str, Any]:
     """As it stands in a PodGroup."""
-    found: dict[str, Any] = {"mode": asked.mode or HARD}
-    if asked.highest_tier_allowed is not None:
-        found["highestTierAllowed"] = asked.highest_tier_allowed
-    if asked.highest_tier_name:
-        found["highestTierName"] = asked.highest_tier_name
+    found: dict[str, Any] = {"mode": requested.mode or HARD}
+    if requested.highest_tier_allowed is not None:
+        found["highestTierAllowed"] = requested.highest_tier_allowed
+    if requested.highest_tier_name:
+        found["highestTierName"] = requested.highest_tier_name
     return found

@@ -36,7 +36,7 @@ class What(StrEnum):
     KIND = "kind"
 
 
-class Told(StrEnum):
+class Shown(StrEnum):
     """How people hear of it."""
 
     WARNING = "warning with its line, finding of `pumice lint`, refused under `--strict`"
@@ -52,7 +52,7 @@ class Row:
     what: What
     name: str
     consequence: str
-    told: Told
+    reported: Shown
     asks: Callable[[Any], bool] = lambda value: True
     """True if an object (a value of a switch, argument, flag or gate) asks for it."""
     path: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ def _theirs(configurations: Any) -> bool:
 
 
 def _plugins(rows: Mapping[str, str]) -> Iterator[Row]:
-    return (Row(What.PLUGIN, name, text, Told.WARNING) for name, text in rows.items())
+    return (Row(What.PLUGIN, name, text, Shown.WARNING) for name, text in rows.items())
 
 
 ROWS: Final[tuple[Row, ...]] = (
@@ -98,54 +98,54 @@ ROWS: Final[tuple[Row, ...]] = (
         "extender": "nobody is called: what the extender would filter, score or reclaim is not asked",
     }),
     Row(What.ARGUMENT, "predicate.DynamicResourceAllocationEnable", "claims get devices wherever resource.k8s.io/v1 is served",
-        Told.WARNING, _false),
+        Shown.WARNING, _false),
     Row(What.ARGUMENT, "dynamicresources.filterTimeoutSeconds", "a search for devices is given up after 1,000,000 steps",
-        Told.WARNING),
+        Shown.WARNING),
     Row(What.ARGUMENT, "hypernode.gradient.evict.max-hypernodes", "room is looked for in 16 HyperNodes of each tier",
-        Told.WARNING),
-    Row(What.KEY, "metrics", "nothing asks a source of usage", Told.WARNING, bool),
+        Shown.WARNING),
+    Row(What.KEY, "metrics", "nothing asks a source of usage", Shown.WARNING, bool),
     Row(What.KEY, "configurations", "of an action's arguments only those that begin with pumice. are read, of init-params three",
-        Told.WARNING, _theirs),
+        Shown.WARNING, _theirs),
 
-    Row(What.DEVICES, "nvidia.resourcePriorityName", "no resource says whose kernels come first on a card", Told.WARNING, bool),
-    Row(What.DEVICES, "nvidia.overwriteEnv", "containers that ask for nothing keep NVIDIA_VISIBLE_DEVICES", Told.WARNING, bool),
-    Row(What.DEVICES, "vnpus.overwriteEnv", "containers that ask for nothing keep ASCEND_VISIBLE_DEVICES", Told.WARNING, bool),
+    Row(What.DEVICES, "nvidia.resourcePriorityName", "no resource says whose kernels come first on a card", Shown.WARNING, bool),
+    Row(What.DEVICES, "nvidia.overwriteEnv", "containers that ask for nothing keep NVIDIA_VISIBLE_DEVICES", Shown.WARNING, bool),
+    Row(What.DEVICES, "vnpus.overwriteEnv", "containers that ask for nothing keep ASCEND_VISIBLE_DEVICES", Shown.WARNING, bool),
     Row(What.DEVICES, "vnpus.runtimeClassName", "no pod is given it; write it in the pods, or make it the node's default runtime",
-        Told.WARNING, bool),
+        Shown.WARNING, bool),
 
-    Row(What.FLAG, "scheduler-sharding-mode", "this scheduler takes all nodes, and no NodeShard is read", Told.FLAG,
+    Row(What.FLAG, "scheduler-sharding-mode", "this scheduler takes all nodes, and no NodeShard is read", Shown.FLAG,
         lambda value: value != "none"),
-    Row(What.FLAG, "plugins-dir", "no plugin is loaded from it", Told.FLAG, bool),
-    Row(What.FLAG, "lock-object-namespace", "write --leader-elect-resource-namespace", Told.FLAG, bool),
-    Row(What.FLAG, "tls-cert-file", "the pages are served without TLS", Told.FLAG, bool),
-    Row(What.FLAG, "controllers", "which controllers run cannot be chosen", Told.FLAG, lambda value: value != "*"),
-    Row(What.FLAG, "csi-storage", "volumes are always accounted", Told.FLAG, _false),
-    Row(What.FLAG, "priority-class", "priority classes always count", Told.FLAG, _false),
-    Row(What.GATE, "WorkLoadSupport", "pods of workloads get their PodGroups all the same", Told.FLAG, _false),
-    Row(What.GATE, "VolcanoJobSupport", "Volcano's Jobs are looked after all the same", Told.FLAG, _false),
-    Row(What.GATE, "PodDisruptionBudgetsSupport", "PodDisruptionBudgets are read all the same", Told.FLAG, _false),
-    Row(What.GATE, "QueueCommandSync", "Commands on queues are followed all the same", Told.FLAG, _false),
-    Row(What.GATE, "PriorityClass", "priority classes always count", Told.FLAG, _false),
-    Row(What.GATE, "ResourceTopology", "no Numatopology is read", Told.FLAG, _true),
-    Row(What.GATE, "CronVolcanoJobSupport", "CronJobs of Volcano are looked after all the same", Told.FLAG, _false),
-    Row(What.GATE, "CSIStorage", "volumes are always accounted", Told.FLAG, _false),
-    Row(What.GATE, "SchedulingGatesQueueAdmission", "queues open the gates of pods that ask for it all the same", Told.FLAG,
+    Row(What.FLAG, "plugins-dir", "no plugin is loaded from it", Shown.FLAG, bool),
+    Row(What.FLAG, "lock-object-namespace", "write --leader-elect-resource-namespace", Shown.FLAG, bool),
+    Row(What.FLAG, "tls-cert-file", "the pages are served without TLS", Shown.FLAG, bool),
+    Row(What.FLAG, "controllers", "which controllers run cannot be chosen", Shown.FLAG, lambda value: value != "*"),
+    Row(What.FLAG, "csi-storage", "volumes are always accounted", Shown.FLAG, _false),
+    Row(What.FLAG, "priority-class", "priority classes always count", Shown.FLAG, _false),
+    Row(What.GATE, "WorkLoadSupport", "pods of workloads get their PodGroups all the same", Shown.FLAG, _false),
+    Row(What.GATE, "VolcanoJobSupport", "Volcano's Jobs are looked after all the same", Shown.FLAG, _false),
+    Row(What.GATE, "PodDisruptionBudgetsSupport", "PodDisruptionBudgets are read all the same", Shown.FLAG, _false),
+    Row(What.GATE, "QueueCommandSync", "Commands on queues are followed all the same", Shown.FLAG, _false),
+    Row(What.GATE, "PriorityClass", "priority classes always count", Shown.FLAG, _false),
+    Row(What.GATE, "ResourceTopology", "no Numatopology is read", Shown.FLAG, _true),
+    Row(What.GATE, "CronVolcanoJobSupport", "CronJobs of Volcano are looked after all the same", Shown.FLAG, _false),
+    Row(What.GATE, "CSIStorage", "volumes are always accounted", Shown.FLAG, _false),
+    Row(What.GATE, "SchedulingGatesQueueAdmission", "queues open the gates of pods that ask for it all the same", Shown.FLAG,
         _false),
 
-    Row(What.POD, NUMA_POLICY, "no NUMA node is looked at, and the pod demands one", Told.WAITS,
+    Row(What.POD, NUMA_POLICY, "no NUMA node is looked at, and the pod demands one", Shown.WAITS,
         lambda pod: pod.metadata.annotations.get(NUMA_POLICY) in ("restricted", "single-numa-node"),
         ("metadata", "annotations", NUMA_POLICY)),
-    Row(What.QUEUE, "deviceclass/<class>", "devices of claims are not counted: no quota bounds them", Told.EVENT,
+    Row(What.QUEUE, "deviceclass/<class>", "devices of claims are not counted: no quota bounds them", Shown.EVENT,
         lambda queue: any("deviceclass/" in name for name in {**queue.spec.capability, **queue.spec.deserved}),
         ("spec", "capability")),
-    Row(What.QUEUE, "spec.extendClusters", "no job is sent to another cluster", Told.EVENT,
+    Row(What.QUEUE, "spec.extendClusters", "no job is sent to another cluster", Shown.EVENT,
         lambda queue: bool(queue.spec.extend_clusters), ("spec", "extendClusters")),
 
-    Row(What.KIND, "Numatopology", "pods are placed without regard to NUMA nodes", Told.EVENT,
+    Row(What.KIND, "Numatopology", "pods are placed without regard to NUMA nodes", Shown.EVENT,
         resource=Resource("nodeinfo.volcano.sh", "v1alpha1", "numatopologies", namespaced=False)),
-    Row(What.KIND, "NodeShard", "every scheduler takes all nodes", Told.EVENT,
+    Row(What.KIND, "NodeShard", "every scheduler takes all nodes", Shown.EVENT,
         resource=Resource("shard.volcano.sh", "v1alpha1", "nodeshards", namespaced=False)),
-    Row(What.KIND, "ColocationConfiguration", "nodes offer nothing beyond what they say, and nothing is isolated", Told.EVENT,
+    Row(What.KIND, "ColocationConfiguration", "nodes offer nothing beyond what they say, and nothing is isolated", Shown.EVENT,
         resource=Resource("config.volcano.sh", "v1alpha1", "colocationconfigurations")),
 )  # fmt: skip
 
@@ -176,5 +176,5 @@ def page() -> str:
     """The table of docs/reference/without-effect.md."""
     lines = ["| what | name | consequence | how it is told |", "|---|---|---|---|"]
     for row in ROWS:
-        lines.append(f"| {row.what.value} | `{row.name}` | {row.consequence} | {row.told.value} |")
+        lines.append(f"| {row.what.value} | `{row.name}` | {row.consequence} | {row.reported.value} |")
     return "\n".join(lines) + "\n"

@@ -32,16 +32,16 @@ def configuration(rule: Rule, authority: bytes, *, namespace: str, service: str 
                   scheduler: str = "") -> tuple[Resource, dict[str, Any]]:  # fmt: skip
     """The object for one rule. ``url``: where we are reached, in place of a Service. Pods of other schedulers are never asked
     about: whoever is down keeps nobody else's pods from being made. Only what tenants say is asked of every pod."""
-    asked = [(rule.resource.plural, rule.operations)]
+    requested = [(rule.resource.plural, rule.operations)]
     if rule.changes:
-        asked.append((f"{rule.resource.plural}/{rule.changes}", (UPDATE,)))
+        requested.append((f"{rule.resource.plural}/{rule.changes}", (UPDATE,)))
     hook: dict[str, Any] = {
         "name": f"{'mutate' if rule.mutates else 'validate'}{rule.word.removesuffix('s')}.volcano.sh",
         "clientConfig": {"caBundle": base64.b64encode(authority).decode()},
         "rules": [{
             "apiGroups": [rule.resource.group], "apiVersions": [rule.resource.version], "resources": [resource],
             "operations": list(operations), "scope": "*",
-        } for resource, operations in asked],
+        } for resource, operations in requested],
         "namespaceSelector": {"matchExpressions": _namespaces(rule, namespace)},
         "failurePolicy": "Fail",
         "matchPolicy": "Equivalent",

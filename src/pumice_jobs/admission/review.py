@@ -71,12 +71,12 @@ class Answer:
 
 def read(review: Any) -> tuple[str, Request]:
     """(uid, request) of an AdmissionReview. Raises ValueError where it is none."""
-    asked = review.get("request") if isinstance(review, dict) else None
-    if not isinstance(asked, dict) or not isinstance(asked.get("uid"), str):
+    requested = review.get("request") if isinstance(review, dict) else None
+    if not isinstance(requested, dict) or not isinstance(requested.get("uid"), str):
         raise ValueError("no AdmissionReview with a request and its uid")
-    return asked["uid"], Request(
-        str(asked.get("operation", "")), str(asked.get("namespace") or ""), str(asked.get("name") or ""),
-        asked.get("object") or {}, asked.get("oldObject") or {},
+    return requested["uid"], Request(
+        str(requested.get("operation", "")), str(requested.get("namespace") or ""), str(requested.get("name") or ""),
+        requested.get("object") or {}, requested.get("oldObject") or {},
     )  # fmt: skip
 
 

@@ -122,8 +122,8 @@ def group_body(pod: Pod, owner_annotations: Mapping[str, str]) -> dict[str, Any]
     spec: dict[str, Any] = {"minMember": minimum, "minResources": min_resources(pod, minimum)}
     if meta.annotations.get(QUEUE_NAME):
         spec["queue"] = meta.annotations[QUEUE_NAME]
-    if (asked := annotated(meta.annotations)) is not None:
-        spec["networkTopology"] = written(asked)
+    if (requested := annotated(meta.annotations)) is not None:
+        spec["networkTopology"] = written(requested)
     if pod.spec.priority_class_name:
         spec["priorityClassName"] = pod.spec.priority_class_name
     metadata: dict[str, Any] = {

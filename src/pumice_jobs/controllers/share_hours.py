@@ -51,7 +51,7 @@ KEPT_BY_A_STANDBY = 100_000
 
 
 @dataclass(slots=True, eq=False)
-class Holder:
+class ShareOwner:
     """A bound pod. Times are in thousandths of a second; ``counted``: up to which the record has it."""
 
     uid: str
@@ -87,11 +87,11 @@ class Sample:
 class Accountant:
     """``day`` is the last record that was written, or read; None before ``adopt``."""
 
-    holders: dict[str, Holder] = field(default_factory=dict)
+    holders: dict[str, ShareOwner] = field(default_factory=dict)
     day: Day | None = None
     totals: dict[Key, list[int]] = field(default_factory=dict)
     """What this process has counted, for metrics."""
-    _by_name: dict[tuple[str, str], Holder] = field(default_factory=dict)
+    _by_name: dict[tuple[str, str], ShareOwner] = field(default_factory=dict)
     _samples: deque[Sample] = field(default_factory=deque)
     _missing: dict[Key, int] = field(default_factory=dict)
     """The shares that were held when the adopted record ended, by pods that are not there; in thousandths."""
@@ -104,36 +104,36 @@ class Accountant:
 
     # -- what the watch tells -----------------------------------------------------------------------------------
 
-    def held(self, holder: Holder) -> None:
+    def held(self, owner: ShareOwner) -> None:
         """A pod has its shares, and had them from its ``start`` on; one that has ended already says when."""
-        if holder.uid in self.holders:
+        if owner.uid in self.holders:
             return
-        holder.counted = max(holder.start, self.day.until if self.day is not None else 0)
-        self.holders[holder.uid] = holder
-        self._by_name[holder.pod] = holder
+        owner.counted = max(owner.start, self.day.until if self.day is not None else 0)
+        self.holders[owner.uid] = owner
+        self._by_name[owner.pod] = owner
 
     def ended(self, uid: str, at: int, *, there: bool = True) -> None:
         """A pod holds nothing from that time on. The first time that is told counts. ``there`` False: it is deleted."""
-        holder = self.holders.get(uid)
-        if holder is None:
+        owner = self.holders.get(uid)
+        if owner is None:
             return
-        if holder.end == inf:
-            holder.end = max(at, holder.start, holder.counted + 1)  # what is counted stays, and the run is not forgotten
+        if owner.end == inf:
+            owner.end = max(at, owner.start, owner.counted + 1)  # what is counted stays, and the run is not forgotten
         if not there:
-            holder.there = False
-            self._forget(holder)
+            owner.there = False
+            self._forget(owner)
             if self.day is None and len(self.holders) > KEPT_BY_A_STANDBY:  # nobody leads here yet
-                self._drop([next((each for each in self.holders.values() if not each.there), holder)])
+                self._drop([next((each for each in self.holders.values() if not each.there), owner)])
 
     def used(self, begin: int, end: int, uses: Mapping[tuple[str, str], Use]) -> None:
         """What pods (by namespace and name) were seen to use between two looks. What cannot be is not known."""
         sums: dict[Key, list[float]] = {}
         for name, use in uses.items():
-            holder = self._by_name.get(name)
-            if holder is None or holder.start > begin or holder.end < end or end <= begin:
+            owner = self._by_name.get(name)
+            if owner is None or owner.start > begin or owner.end < end or end <= begin:
                 continue
-            devices = sum(share.shares for _, share in holder.parts)
-            for key, share in holder.parts:
+            devices = sum(share.shares for _, share in owner.parts)
+            for key, share in owner.parts:
                 row = sums.setdefault(key, [0.0, 0, 0.0, 0])
                 for at, part in enumerate((use.memory, use.cores)):
                     if part is not None and isfinite(part) and 0.0 <= part <= devices * 1.001:
@@ -149,14 +149,14 @@ class Accountant:
         and ends at the present. ``now``: since then we watch."""
         self.day = day
         self._adopted_at, self._away = now, now - day.until > AWAY
-        for holder in self.holders.values():
-            holder.counted = max(holder.start, day.until)
+        for owner in self.holders.values():
+            owner.counted = max(owner.start, day.until)
         while self._samples and self._samples[0].begin < day.until:
             self._samples.popleft()
         missing = dict(day.open)
-        for holder in self.holders.values():
-            if holder.start < day.until < holder.end:
-                for key, share in holder.parts:
+        for owner in self.holders.values():
+            if owner.start < day.until < owner.end:
+                for key, share in owner.parts:
                     missing[key] = missing.get(key, 0) - share.shares * 1000
         self._missing = {key: count for key, count in missing.items() if count > 0}
         self._drop([each for each in self.holders.values() if not each.there and each.end <= day.until])
@@ -179,8 +179,8 @@ class Accountant:
                   runs={key: dict(steps) for key, steps in base.runs.items()})  # fmt: skip
         whole_day = any(hour == WHOLE_DAY for hour, _ in base.rows)
         self._more = _Sums(new, base.until, whole_day, self._adopted_at if self._away else 0)
-        for holder in self.holders.values():
-            self._more.count(holder)
+        for owner in self.holders.values():
+            self._more.count(owner)
         self._more.close()
         for sample in self._samples:
             if sample.end <= to:
@@ -200,8 +200,8 @@ class Accountant:
         """The record that ``settle`` returned last is stored, with its new version."""
         self.day = day
         self._book()
-        for holder in self.holders.values():
-            holder.counted = max(holder.counted, day.until)
+        for owner in self.holders.values():
+            owner.counted = max(owner.counted, day.until)
         while self._samples and self._samples[0].end <= day.until:
             self._samples.popleft()
         if day.until >= self._adopted_at:
@@ -217,14 +217,14 @@ class Accountant:
                 row[at] += amount
         self._more = None
 
-    def _drop(self, holders: Iterable[Holder]) -> None:
-        for holder in holders:
-            del self.holders[holder.uid]
-            self._forget(holder)
+    def _drop(self, holders: Iterable[ShareOwner]) -> None:
+        for owner in holders:
+            del self.holders[owner.uid]
+            self._forget(owner)
 
-    def _forget(self, holder: Holder) -> None:
-        if self._by_name.get(holder.pod) is holder:
-            del self._by_name[holder.pod]
+    def _forget(self, owner: ShareOwner) -> None:
+        if self._by_name.get(owner.pod) is owner:
+            del self._by_name[owner.pod]
 
 
 @dataclass(slots=True)
@@ -241,24 +241,24 @@ class _Sums:
     _steady: dict[Key, list[float]] = field(default_factory=dict)
     """The sums of those who hold the same all the while, which are nearly all."""
 
-    def count(self, holder: Holder) -> None:
+    def count(self, owner: ShareOwner) -> None:
         """Add what a pod held since it was counted."""
         day = self.day
-        if holder.start < day.until < holder.end:
-            for key, share in holder.parts:
+        if owner.start < day.until < owner.end:
+            for key, share in owner.parts:
                 day.open[key] = day.open.get(key, 0) + share.shares * 1000
-            if holder.counted == self.begin:
-                for key, share in holder.parts:
+            if owner.counted == self.begin:
+                for key, share in owner.parts:
                     sums = self._steady.setdefault(key, [0.0] * len(HELD))
                     for at, part in enumerate(_parts(share)):
                         sums[at] += part
                 return
-        elif holder.counted < holder.end <= day.until:
-            steps = day.runs.setdefault(holder.run, {})
-            step = step_of((holder.end - holder.start) / 1000)
+        elif owner.counted < owner.end <= day.until:
+            steps = day.runs.setdefault(owner.run, {})
+            step = step_of((owner.end - owner.start) / 1000)
             steps[step] = steps.get(step, 0) + 1
-        for key, share in holder.parts:
-            self._put_held(holder.counted, int(min(holder.end, day.until)), key, _parts(share))
+        for key, share in owner.parts:
+            self._put_held(owner.counted, int(min(owner.end, day.until)), key, _parts(share))
 
     def close(self) -> None:
         """Add what was held all the while."""

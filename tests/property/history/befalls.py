@@ -60,11 +60,11 @@ def hurry(view: View, rng: Random) -> list[Op]:
 
 @kind("an owner empties the assignment of a running pod", 1)
 def emptied(view: View, rng: Random) -> list[Op] | None:
-    told = [(p, key) for p in view.live(bound=True) for key in (HELD, INDEX)
+    reported = [(p, key) for p in view.live(bound=True) for key in (HELD, INDEX)
             if p["status"]["phase"] == "Running" and p["metadata"]["annotations"].get(key)]  # fmt: skip
-    if not told:
+    if not reported:
         return None
-    pod, key = rng.choice(told)
+    pod, key = rng.choice(reported)
     return [{**patch(pod, {"metadata": {"annotations": {key: ""}}}), "if": "bound", "doubt": ""}]
 
 

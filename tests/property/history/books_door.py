@@ -16,7 +16,7 @@ from pumice.model.cards import Allocation
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.placing.placer import Placer
 from pumice.scheduler.state.jobs import Status, Task
-from pumice.scheduler.state.ledger import Hold
+from pumice.scheduler.state.ledger import PlacementState
 from pumice.scheduler.state.state import State
 
 HOLDING = (Status.BINDING, Status.BOUND, Status.RUNNING, Status.UNKNOWN)
@@ -43,8 +43,8 @@ class BooksDoor(EngineDoor):
         ledger = self.engine.state.ledger
         if self.engine.state.nominations.kept or ledger.pipelined:
             self._complain("a place is promised although no pod is left")
-        used = [u for book in ledger.device_tables.values() for node in book.nodes.values() for u in node.usages]
-        if ledger.holdings or ledger.table.used.any() or ledger.table.releasing.any():
+        used = [u for device_table in ledger.device_tables.values() for node in device_table.nodes.values() for u in node.usages]
+        if ledger.placements or ledger.table.used.any() or ledger.table.releasing.any():
             self._complain("something is held although no pod is left")
         if any(u.holders or u.memory or u.shares or u.cores or u.slots or u.group for u in used):
             self._complain("a card is used although no pod is left")
@@ -57,7 +57,7 @@ class BooksDoor(EngineDoor):
         its holding."""
         ledger = state.ledger
         kept = state.nominations.kept
-        if any(h.state is Hold.RESERVED and uid not in kept for uid, h in ledger.holdings.items()):
+        if any(h.state is PlacementState.RESERVED and uid not in kept for uid, h in ledger.placements.items()):
             self._complain("a trial is left on the books")
         if ledger.pipelined.keys() != kept.keys() or {u for there in ledger.nominated.values() for u in there} != kept.keys():
             self._complain("a promise is left on the books")
@@ -69,12 +69,12 @@ class BooksDoor(EngineDoor):
                 self._complain(f"{found.task.key} awaits {sorted(found.awaits)}, not all of whom go ({uid})")
         for task in state.tasks.values():
             holds = task.status in HOLDING or task.uid in kept or (task.status is Status.RELEASING and bool(task.node))
-            if holds != (task.uid in ledger.holdings):
+            if holds != (task.uid in ledger.placements):
                 self._complain(f"{task.key} is {task.status.name} and {'has no' if holds else 'has a'} holding")
 
     def _an_eviction_taken_back_leaves_nothing(self, state: State) -> None:
         ledger = state.ledger
-        held = sorted(uid for uid, h in ledger.holdings.items() if h.state is Hold.CONFIRMED)[:2]
+        held = sorted(uid for uid, h in ledger.placements.items() if h.state is PlacementState.CONFIRMED)[:2]
         before = ledger.fingerprint()
         receipts = [ledger.terminate(uid) for uid in held]
         for receipt in reversed(receipts):
@@ -92,7 +92,7 @@ class BooksDoor(EngineDoor):
                 self._complain(f"{who} would go to {mine and mine.node}, by a fresh look to {theirs and theirs.node}")
 
     def _the_books_equal_rebuilt_ones(self, mine: State) -> None:
-        if any(_lost(mine, held.node, allocation) for held in mine.ledger.holdings.values() for allocation in held.allocations):
+        if any(_lost(mine, held.node, allocation) for held in mine.ledger.placements.values() for allocation in held.allocations):
             return  # what is held of cards that are gone is remembered
         if mine.nominations.kept:
             return  # a scheduler that has seen the objects only knows of nominations, and holds nothing for them
@@ -103,17 +103,17 @@ class BooksDoor(EngineDoor):
         for part, value in mine.ledger.fingerprint().items():
             if again[part] != value:
                 self._complain(f"{part}: {value}, from the objects {again[part]}")
-        away = {h.node for h in mine.ledger.holdings.values()} - mine.ledger.table.row_of.keys()
+        away = {h.node for h in mine.ledger.placements.values()} - mine.ledger.table.row_of.keys()
         if not away and _sums(mine) != _sums(theirs):
             self._complain(f"queues: {_sums(mine)}, from the objects {_sums(theirs)}")
 
     def _rebuilt(self) -> Engine:
-        mine = self.engine, self.enter, self.handlers, self.told
+        mine = self.engine, self.enter, self.handlers, self.reported
         try:
             self._start()
             return self.engine
         finally:
-            self.engine, self.enter, self.handlers, self.told = mine
+            self.engine, self.enter, self.handlers, self.reported = mine
 
 
 class SlotDoor(BooksDoor):
@@ -155,7 +155,7 @@ def _lost(state: State, node: str, allocation: Allocation) -> bool:
 
 def _outlives(state: State, task: Task) -> bool:
     """Return whether its queue is charged for cards that nobody shows any more."""
-    held = state.ledger.holdings.get(task.uid)
+    held = state.ledger.placements.get(task.uid)
     return task.charged is not None and not (held and any(allocation.container_devices for allocation in held.allocations))
 
 

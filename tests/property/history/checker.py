@@ -84,8 +84,8 @@ class Checker:
 
     def _unserved(self, pod: Json) -> list[str]:
         """Return the requested resources that nobody here serves: parts of cards by another sharing, and claims."""
-        asked = {name for c in pod["spec"].get("containers", ()) for name in c.get("resources", {}).get("limits", {})}
-        cards = (name for name in asked if name.startswith(("volcano.sh/vgpu-", "volcano.sh/gpu-")))
+        requested = {name for c in pod["spec"].get("containers", ()) for name in c.get("resources", {}).get("limits", {})}
+        cards = (name for name in requested if name.startswith(("volcano.sh/vgpu-", "volcano.sh/gpu-")))
         other = sorted(set(cards) - {*self.sharing.resources})
         return [*other, *(["resource claims"] if pod["spec"].get("resourceClaims") else [])]
 
@@ -104,11 +104,11 @@ class Checker:
             self.complain("forbidden", f"{key} was bound though it is gated")
         for name in self._unserved(pod):
             self.complain("forbidden", f"{key} was bound though nobody gives out {name}")
-        asked = self.sharing.wants(pod)
-        if asked and node in seen.nodes:
+        requested = self.sharing.wants(pod)
+        if requested and node in seen.nodes:
             cards = self.books(seen).get(node, {})
             named = card_rules.charge(cards, card_rules.container_devices(assignment))
-            if len(named) < sum(want.number for want in asked):
+            if len(named) < sum(want.number for want in requested):
                 self.complain("over", f"{key} was bound to {node} without all of its cards: {assignment!r}")
             for uuid in sorted(set(named) - self.doubtful):
                 for text in cards[uuid].over():
@@ -142,10 +142,10 @@ class Checker:
         if uuid:
             self.doubtful |= {uuid, *(container_device[0] for container_device in card_rules.container_devices(self.held(pod)))}
 
-    def evicted(self, told: list[tuple[str, str]], cluster: Cluster) -> None:
+    def evicted(self, reported: list[tuple[str, str]], cluster: Cluster) -> None:
         """In one cycle these pods were told to go, with reasons, of the cluster as the scheduler saw it then."""
         waiting = [pod for pod in cluster.tables["Pod"].values() if self._waits(pod, float("inf"))]
-        for text in self.evictions.wrong(told, cluster, Queues(cluster.tables, (), requests, self.ours), waiting):
+        for text in self.evictions.wrong(reported, cluster, Queues(cluster.tables, (), requests, self.ours), waiting):
             self.complain("evicted", text)
 
     def disturb(self, pod: Json) -> None:
@@ -276,7 +276,7 @@ class Checker:
         if any(want.percent for other in cluster.tables["Pod"].values() for want in self.sharing.wants(other)):
             return False  # what whole cards will come to is not written anywhere
         return all(value + queues.guaranteed(what) <= total[what]
-                   for what, value in queues.asked.items() if ordinary(what) or total[what])  # fmt: skip
+                   for what, value in queues.requested.items() if ordinary(what) or total[what])  # fmt: skip
 
     def _shared(self, cluster: Cluster) -> Mapping[str, Any]:
         """Return what the shares divide: all that there is, and under proportion without what pods of other schedulers hold."""

@@ -98,7 +98,7 @@ class EngineDoor(Door):
         """Pods whose eviction was refused, and until when nobody may ask for them again."""
         self.hurried = self.ticks = 0
         """So many cycles end after so many looks at the clock, with one job tried at least."""
-        self.told: dict[str, dict[str, Json]] = {}
+        self.reported: dict[str, dict[str, Json]] = {}
         """The objects that the scheduler has seen, by kind and key."""
         self.assumed: dict[str, Json] = {}
         """Bindings and evictions that were accepted and that the watch has not shown yet: uid to pod."""
@@ -125,7 +125,7 @@ class EngineDoor(Door):
         ears = self.make()
         self.engine, self.enter, handlers = ears.engine, ears.enter, ears.takes
         self.handlers = {kind: handlers[name] for kind, name in LISTS.items()}
-        self.told = {kind: {} for kind in self.handlers}
+        self.reported = {kind: {} for kind in self.handlers}
         self.assumed.clear()
         self._list()
 
@@ -133,16 +133,16 @@ class EngineDoor(Door):
         if change == "ADDED":
             self.arrival = self.at
         if not self.deaf:
-            self._tell(change, obj)
+            self._report(change, obj)
 
-    def _tell(self, change: str, obj: Json) -> None:
+    def _report(self, change: str, obj: Json) -> None:
         kind, key = obj["kind"], self.store.key(obj)
         if change == "DELETED":
-            known = self.told[kind].get(key)
+            known = self.reported[kind].get(key)
             if known is not None and known["metadata"]["uid"] == obj["metadata"]["uid"]:
-                del self.told[kind][key]
+                del self.reported[kind][key]
         else:
-            self.told[kind][key] = obj
+            self.reported[kind][key] = obj
         assumed = self.assumed.get(obj["metadata"]["uid"]) if kind == "Pod" else None
         if assumed is not None and (change == "DELETED" or _shows(obj, assumed)):
             del self.assumed[obj["metadata"]["uid"]]
@@ -152,16 +152,16 @@ class EngineDoor(Door):
         """Return the events of a reflector after a 410: what is there and new, then what has gone, of which it knows the names
         only."""
         for kind in self.handlers:
-            before, table = dict(self.told[kind]), self.store.tables[kind]
+            before, table = dict(self.reported[kind]), self.store.tables[kind]
             for key, obj in table.items():
                 if before.get(key) is not obj:
                     same = key in before and before[key]["metadata"]["uid"] == obj["metadata"]["uid"]
-                    self._tell("MODIFIED" if same else "ADDED", obj)
+                    self._report("MODIFIED" if same else "ADDED", obj)
             fresh = {obj["metadata"]["uid"] for obj in table.values()}
             for old in before.values():
                 if old["metadata"]["uid"] not in fresh:
                     meta = {k: v for k, v in old["metadata"].items() if k in ("name", "namespace", "uid")}
-                    self._tell("DELETED", {"kind": kind, "metadata": meta})
+                    self._report("DELETED", {"kind": kind, "metadata": meta})
 
     # -- what befalls it ----------------------------------------------------------------------------------------
 
@@ -182,9 +182,9 @@ class EngineDoor(Door):
                 if not self.deaf:
                     for kind in ("Node", "Pod"):
                         for obj in list(self.store.tables[kind].values()):
-                            self._tell("MODIFIED", obj)
+                            self._report("MODIFIED", obj)
             case "stale":
-                pod = self.told["Pod"].get(op["key"])
+                pod = self.reported["Pod"].get(op["key"])
                 if pod is not None:  # as it was at first, whatever has become of it since
                     past = {"metadata": {"resourceVersion": "1", "labels": {"app": "old"}, "deletionTimestamp": None},
                             "spec": {"nodeName": None} if op["unbound"] else {}, "status": {"phase": "Pending"}}  # fmt: skip
@@ -228,8 +228,8 @@ class EngineDoor(Door):
 
     def seen(self) -> Cluster:
         """The cluster as the engine must take it to be."""
-        pods = {key: self.assumed.get(pod["metadata"]["uid"], pod) for key, pod in self.told["Pod"].items()}
-        return Cluster({**self.told, "Pod": pods})
+        pods = {key: self.assumed.get(pod["metadata"]["uid"], pod) for key, pod in self.reported["Pod"].items()}
+        return Cluster({**self.reported, "Pod": pods})
 
     def _cycle(self) -> None:
         seen: Cluster | None = None
@@ -260,7 +260,7 @@ class EngineDoor(Door):
 
     def _bind(self, effect: Bind, seen: Cluster) -> None:
         key = f"{effect.namespace}/{effect.name}"
-        known = self.told["Pod"].get(key)
+        known = self.reported["Pod"].get(key)
         if known is None or known["metadata"]["uid"] != effect.uid:
             self.checker.complain("forbidden", f"{key} was bound though it is gone")
             return
@@ -292,7 +292,7 @@ class EngineDoor(Door):
         elif pod is not None and pod["metadata"]["uid"] == effect.uid:
             self.checker.disturb(pod)
             self.leaving[effect.uid] = self.at + self.rng.choice((0.0, 0.0, 1.0, 30.0)), key
-            known = self.assumed.get(effect.uid) or self.told["Pod"].get(key)
+            known = self.assumed.get(effect.uid) or self.reported["Pod"].get(key)
             if known is not None and known["metadata"]["uid"] == effect.uid:
                 self.assumed[effect.uid] = merged(known, GOING)  # it was let go, whatever the watch has shown
             self.store.patch("Pod", key, GOING)
@@ -313,8 +313,8 @@ class EngineDoor(Door):
     def _perform(self, effect: SchedulerEffect) -> None:
         match effect:
             case PodCondition():
-                told = {"type": "PodScheduled", "status": "False", "reason": effect.reason, "message": effect.message}
-                self.store.patch("Pod", f"{effect.namespace}/{effect.name}", {"status": {"conditions": [told]}})
+                reported = {"type": "PodScheduled", "status": "False", "reason": effect.reason, "message": effect.message}
+                self.store.patch("Pod", f"{effect.namespace}/{effect.name}", {"status": {"conditions": [reported]}})
             case GroupStatus():
                 conditions = [{"type": c.type, "status": c.status, "reason": c.reason, "message": c.message,
                                "transitionID": c.transition_id, "lastTransitionTime": c.last_transition_time}

@@ -27,10 +27,10 @@ class Evictions:
     going: set[str] = field(default_factory=set)
     """Uids of pods that were told to go."""
 
-    def wrong(self, told: list[tuple[str, str]], cluster: Cluster, queues: Queues, waiting: list[Json]) -> Iterable[str]:
+    def wrong(self, reported: list[tuple[str, str]], cluster: Cluster, queues: Queues, waiting: list[Json]) -> Iterable[str]:
         """Return the violations among the evictions of one cycle (by uid, with reasons) on the cluster as it was seen."""
         pods = {pod["metadata"]["uid"]: pod for pod in cluster.tables["Pod"].values()}
-        for uid, reason in told:
+        for uid, reason in reported:
             pod = pods.get(uid)
             if pod is None or not pod["spec"].get("nodeName") or leaving(pod) or done(pod) or uid in self.going:
                 yield f"{uid if pod is None else key_of(pod)} was told to go and holds nothing, or goes already"
@@ -42,7 +42,7 @@ class Evictions:
             if not any(reason not in PREEMPT or self._may_claim(other, pod, cluster) for other in others):
                 yield f"{key_of(pod)} was told to go ({reason}) for nobody who waits"
         if self.gangs:
-            yield from self._broken({uid for uid, _ in told}, cluster)
+            yield from self._broken({uid for uid, _ in reported}, cluster)
 
     def _may_claim(self, claimant: Json, pod: Json, cluster: Cluster) -> bool:
         """By the priorities of their jobs; within a job, and where one's PodGroup is gone, they say nothing."""

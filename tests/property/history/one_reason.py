@@ -56,25 +56,25 @@ def contradictions(engine: Engine, tables: Mapping[str, Mapping[str, Json]], now
                 words(message) in words(origin) for message in conditions.values()
             ):
                 yield f"{job.key}: its PodGroup says {origin!r}, its pods {sorted(set(conditions.values()))}"
-        told = queues.get(job.queue.name, {}).get(job.key)
-        if told is not None and conditions and len(conditions) == len(job.pending) and not any(
-            words(told) == words(message) for message in conditions.values()
+        reported = queues.get(job.queue.name, {}).get(job.key)
+        if reported is not None and conditions and len(conditions) == len(job.pending) and not any(
+            words(reported) == words(message) for message in conditions.values()
         ):
-            yield f"{job.key}: explain queue and top say {told!r}, its pods {sorted(set(conditions.values()))}"
+            yield f"{job.key}: explain queue and top say {reported!r}, its pods {sorted(set(conditions.values()))}"
     yield from _metrics(engine, counted)
 
 
 def unlike_events(effects: Iterable[SchedulerEffect]) -> Iterator[str]:
     """Events of one cycle that say of a PodGroup what its condition of the same cycle does not."""
-    written, told = dict[str, list[str]](), dict[str, str]()
+    written, reported = dict[str, list[str]](), dict[str, str]()
     for effect in effects:
         match effect:
             case GroupStatus():
                 said = [c.message.partition(": ")[2] for c in effect.conditions if c.type == "Unschedulable"]
                 written[f"{effect.namespace}/{effect.name}"] = said
             case Event(kind="PodGroup", type="Warning", reason="Unschedulable"):
-                told[f"{effect.namespace}/{effect.name}"] = effect.message
-    for key, message in told.items():
+                reported[f"{effect.namespace}/{effect.name}"] = effect.message
+    for key, message in reported.items():
         if written.get(key) and "is ready" not in message and not any(message.endswith(said) for said in written[key]):
             yield f"{key}: event {message!r}, conditions {written[key]}"
 
@@ -86,9 +86,13 @@ def _conditions(job: Job, tables: Mapping[str, Mapping[str, Json]], now: float) 
         pod = tables["Pod"].get(task.key)
         if pod is None or task.gated or task.puzzling or task.backoff.until > now or task.status is not Status.PENDING:
             continue
-        told = [c for c in pod.get("status", {}).get("conditions", ()) if c["type"] == "PodScheduled" and c["status"] == "False"]
-        if told and task.condition is not None:
-            found[task.name] = told[0]["message"]
+        reported = [
+            c
+            for c in pod.get("status", {}).get("conditions", ())
+            if c["type"] == "PodScheduled" and c["status"] == "False"
+        ]
+        if reported and task.condition is not None:
+            found[task.name] = reported[0]["message"]
     return found
 
 

@@ -11,7 +11,7 @@ from tests.scenarios.toy_brand.words import ASSIGNED, CARDS, LOCK, NAME, RESOURC
 from pumice.apps.node.device_type import ServedDevices
 from pumice.effects.vocabulary import NodeEffect, PatchNode, PatchPod
 from pumice.node.device_list import Unit
-from pumice.node.pods import Container, Held, NodePod
+from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.node.protocol import Allocator, Answer, Refuse, Serve
 from pumice.ports.cards import LOST, CardEvent, CardFacts, CardReading
 from pumice.wire.objects import Node
@@ -41,7 +41,7 @@ class ToyAllocator(Allocator):
         return [PatchNode({CARDS: text})] if node.metadata.annotations.get(CARDS) != text else []
 
     def allocate(
-        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+        self, pods: Sequence[NodePod], ids: Sequence[str], held: AllocatedIds | None = None, number: str = ""
     ) -> Serve | Refuse | None:
         for pod in sorted(pods, key=lambda pod: pod.arrival):
             if ASSIGNED not in pod.annotations or SERVED in pod.annotations or pod.uid in self._served:
@@ -53,7 +53,7 @@ class ToyAllocator(Allocator):
             return self._serve(pod, container, assigned)
         return None
 
-    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Serve | Refuse:
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: AllocatedIds, number: str) -> Serve | Refuse:
         if ASSIGNED not in pod.annotations:
             return self.refuse(pod, "no scheduler gave it cards")
         return self._serve(pod, next(c for c in pod.containers if c.name == container), parse(pod.annotations[ASSIGNED]))

@@ -22,10 +22,10 @@ def test_headers_that_are_none_are_no_answer() -> None:
 
 
 def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
-    asked: list[bytes] = []
+    requested: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readline())
+        requested.append(await reader.readline())
         writer.write(b"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         writer.close()
 
@@ -34,4 +34,4 @@ def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
         async with server:
             return await http_answers(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {}, 5.0)
 
-    assert (asyncio.run(story()), asked) == ("", [b"GET / HTTP/1.1\r\n"])
+    assert (asyncio.run(story()), requested) == ("", [b"GET / HTTP/1.1\r\n"])

@@ -99,8 +99,8 @@ def test_10_counters_of_two_drivers_with_one_pool_name_are_apart() -> None:
 
 
 def test_11_a_device_that_was_turned_down_holds_nothing() -> None:
-    sick = {"taints": [{"key": "sick", "value": "xid", "effect": "NoSchedule"}]}
-    slices = with_counters(device("p0", "60Gi", **sick), device("p1", "60Gi"))
+    unhealthy = {"taints": [{"key": "sick", "value": "xid", "effect": "NoSchedule"}]}
+    slices = with_counters(device("p0", "60Gi", **unhealthy), device("p1", "60Gi"))
     assert Cluster(*slices).gives(claim(asks())) == ["g p1"]
     tolerant = asks(tolerations=[{"key": "sick", "operator": "Exists"}])
     assert Cluster(*slices).gives(claim(tolerant)) == ["g p0"]

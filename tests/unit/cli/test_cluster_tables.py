@@ -7,11 +7,11 @@ from kit.device_world import A100, card, limits, pod_of, vgpu_node
 from rich.console import Console
 
 from pumice.cli.cards_table import cards_table
-from pumice.devices.device_type import CardRow, Holder
+from pumice.devices.device_type import CardRow, CardTenant
 from pumice.devices.registry import all_card_rows
 from pumice.wire import names
 
-HOLDERS = [Holder("default/hami-pod", 3000, 50), Holder("research/trainer-0", 8000, 25)]
+HOLDERS = [CardTenant("default/hami-pod", 3000, 50), CardTenant("research/trainer-0", 8000, 25)]
 ROWS = [
     CardRow("node-0", 0, "GPU-0", "NVIDIA-Tesla V100-SXM2-32GB", 32768, True, 11000, 75, HOLDERS),
     CardRow("node-0", 1, "GPU-1", "NVIDIA-Tesla V100-SXM2-32GB", 32768),
@@ -29,13 +29,13 @@ def printed(rows: list[CardRow], width: int) -> str:
 @pytest.mark.parametrize("node", ["node-0", "ip-10-0-12-345.eu-central-1.compute.internal"])
 def test_every_pod_is_readable_in_a_terminal_of_any_width(width: int, node: str) -> None:
     rows = [CardRow(node, r.index, r.uuid, r.type, r.total, True, r.memory, r.cores, r.holders) for r in ROWS]
-    told = printed(rows, width)
-    assert max(map(len, told.splitlines())) <= width
-    begins = next(line.index("Pods") for line in told.splitlines() if "Pods" in line)
-    pods = "".join(line[begins:].replace(" ", "") for line in told.splitlines())
+    reported = printed(rows, width)
+    assert max(map(len, reported.splitlines())) <= width
+    begins = next(line.index("Pods") for line in reported.splitlines() if "Pods" in line)
+    pods = "".join(line[begins:].replace(" ", "") for line in reported.splitlines())
     for holder in HOLDERS:
         assert str(holder).replace(" ", "") in pods
-    assert "11000/32768" in told
+    assert "11000/32768" in reported
     assert "free" in pods
 
 

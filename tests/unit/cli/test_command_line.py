@@ -32,9 +32,9 @@ def test_the_overview_fits_a_terminal_of_eighty_columns_and_names_every_command(
     assert max(map(len, overview().splitlines())) <= 80
     commands, _, examples = overview().partition("Examples:")
     assert all(f"\n  {name} " in commands for name in COMMANDS)
-    told = re.findall(r"^  (pumice .*?   +)\S", examples, re.MULTILINE)
-    assert len(told) > 2
-    assert len({len(line) for line in told}) == 1  # what they do stands in one column
+    reported = re.findall(r"^  (pumice .*?   +)\S", examples, re.MULTILINE)
+    assert len(reported) > 2
+    assert len({len(line) for line in reported}) == 1  # what they do stands in one column
 
 
 @pytest.mark.parametrize("words", [["-h", "run"], ["--help", "run"], ["help", "run"], ["run", "-h"]])
@@ -69,8 +69,8 @@ def test_a_file_whose_object_has_no_name_is_told_in_a_line(
     command: tuple[str, str], kind: str, metadata: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "its.yaml").write_text(f"kind: {kind}\nmetadata: {metadata}\n")
-    code, _, told = said_of([*command, "-f", str(tmp_path / "its.yaml")], capsys)
-    assert (code, told) == (2, f"pumice: {tmp_path}/its.yaml: it holds no {kind} with a name\n")
+    code, _, reported = said_of([*command, "-f", str(tmp_path / "its.yaml")], capsys)
+    assert (code, reported) == (2, f"pumice: {tmp_path}/its.yaml: it holds no {kind} with a name\n")
 
 
 @pytest.mark.parametrize(("text", "said"), [
@@ -85,10 +85,10 @@ def test_a_file_of_which_no_job_can_be_made_is_named_once_with_the_reason(
     path = tmp_path / "job.yaml"
     if text is not None:
         path.write_bytes(text)
-    code, _, told = said_of(["job", "run", "-f", str(path)], capsys)
-    assert (code, told.count(str(path)), told.count("\n")) == (2, 1, 1)
-    assert f"{path}:" in told
-    assert said in told
+    code, _, reported = said_of(["job", "run", "-f", str(path)], capsys)
+    assert (code, reported.count(str(path)), reported.count("\n")) == (2, 1, 1)
+    assert f"{path}:" in reported
+    assert said in reported
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -157,9 +157,9 @@ def test_a_package_that_is_not_installed_is_one_line(
     (tmp_path / "outdated.py").write_text("import no_such_package.inner")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(COMMANDS, "outdated", ("outdated", ""))
-    code, out, told = said_of(["outdated"], capsys)
-    assert (code, out, told.count("\n")) == (2, "", 1)
-    assert told.startswith("pumice: `pumice outdated` needs the Python package no_such_package, which is not installed; ")
+    code, out, reported = said_of(["outdated"], capsys)
+    assert (code, out, reported.count("\n")) == (2, "", 1)
+    assert reported.startswith("pumice: `pumice outdated` needs the Python package no_such_package, which is not installed; ")
 
 
 SLOW = {
@@ -202,19 +202,19 @@ def test_help_says_where_a_cluster_lies_unless_it_is_said(
 
 
 def test_the_rules_of_burn_are_in_its_help(capsys: pytest.CaptureFixture[str]) -> None:
-    told = " ".join(said_of(["burn", "-h"], capsys)[1].split())
+    reported = " ".join(said_of(["burn", "-h"], capsys)[1].split())
     for rule in ("kernels of 1 ms until Ctrl-C", "no end 100 kernels", "--kernels 0 launches none", "--seconds holds it"):
-        assert rule in told
+        assert rule in reported
 
 
 def test_a_pod_is_named_with_or_without_a_blank(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     missing = str(tmp_path / "case.json")
-    asked = [["pod", "x"], ["pod/x"], ["pods/x"], ["po/n/x"]]
-    said = {said_of(["explain", *words, "--from", missing], capsys)[2] for words in asked}
+    requested = [["pod", "x"], ["pod/x"], ["pods/x"], ["po/n/x"]]
+    said = {said_of(["explain", *words, "--from", missing], capsys)[2] for words in requested}
     assert said == {f"pumice: {missing}: No such file or directory\n"}
     for words in (["x"], ["pod"], ["pod/"], ["node/x"], ["node", "x"]):
-        code, _, told = said_of(["explain", *words, "--from", missing], capsys)
-        assert (code, "write: pumice explain pod" in told) == (2, True)
+        code, _, reported = said_of(["explain", *words, "--from", missing], capsys)
+        assert (code, "write: pumice explain pod" in reported) == (2, True)
 
 
 def test_files_without_a_mistake_are_told_of(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ def test_a_diff_and_json(capsys):
     assert run("pod.yaml", "-o", "diff") == 0
     assert "-  schedulerName: hami-scheduler   # HAMi's\n+  schedulerName: volcano   # HAMi's\n" in capsys.readouterr().out
     assert run("pod.yaml", "-o", "json") == 0
-    (told,) = json.loads(capsys.readouterr().out)
-    assert (told["text"], told["left"], told["changes"][0]["line"]) == (OURS, [], 3)
+    (reported,) = json.loads(capsys.readouterr().out)
+    assert (reported["text"], reported["left"], reported["changes"][0]["line"]) == (OURS, [], 3)
 
 
 def test_files_are_written_where_that_is_asked_for_and_what_stays_is_an_exit_code(folder, capsys):

@@ -147,7 +147,7 @@ def test_a_file_that_is_no_manifest_is_one_error(tmp_path: Path, case_file: Path
     assert text.startswith(f"pumice: {tmp_path}/README.md:3: ")
 
 
-def asked(
+def requested(
     wanted: dict[str, Any], case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], **notes: str
 ) -> dict[str, Any]:
     pod = {"kind": "Pod", "metadata": {"name": "new", "annotations": notes},
@@ -162,7 +162,7 @@ def test_a_misspelt_resource_is_offered_under_the_name_that_was_meant(
     case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limits_of = {names.VGPU_NUMBER: 1, "volcano.sh/vgpu-memroy": 3000}
-    answer = asked(limits_of, case_file, tmp_path, capsys)
+    answer = requested(limits_of, case_file, tmp_path, capsys)
     assert answer["hints"] == [f"no node offers volcano.sh/vgpu-memroy; did you mean '{names.VGPU_MEMORY}'?"]
     assert [(change["kind"], change["text"], change["node"]) for change in answer["changes"]] == [
         ("name", f"write {names.VGPU_MEMORY} instead of volcano.sh/vgpu-memroy", "n1")
@@ -173,7 +173,7 @@ def test_a_combined_offer_speaks_of_a_whole_card_where_nobody_wrote_a_number(
     case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     only = {names.USE_GPU_UUID: "GPU-aaa"}
-    answer = asked({names.VGPU_NUMBER: 2}, case_file, tmp_path, capsys, **only)
+    answer = requested({names.VGPU_NUMBER: 2}, case_file, tmp_path, capsys, **only)
     texts = [change["text"] for change in answer["changes"] if change["kind"] == "combined"]
     assert len(texts) == 1
     assert f"{names.VGPU_MEMORY}: 6384 instead of a whole card" in texts[0], texts
@@ -183,7 +183,7 @@ def test_programs_are_told_the_numbers_of_what_is_insufficient(
     case_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for resource, amount, wanted, best in (("cpu", "4500m", 4500, 0), (names.VGPU_NUMBER, 90, 90, 79)):
-        answer = asked({resource: amount}, case_file, tmp_path, capsys)
+        answer = requested({resource: amount}, case_file, tmp_path, capsys)
         (fit_error,) = answer["misfits"]
         assert (fit_error["text"], fit_error["wanted"], fit_error["best"]) == (f"Insufficient {resource}", wanted, best)
 

@@ -42,10 +42,10 @@ def test_the_summary_has_a_line_for_each_node_with_shared_cards() -> None:
 
 
 def test_what_is_bound_without_a_card_yet_is_pending() -> None:
-    told = summary(shares_of(NODES, [*PODS, _pod("new", "one", 700)])).splitlines()
-    assert told[0].split("  ")[-2:] == ["PENDING(Allocated)", "GPU Memory(MiB)"]
-    assert told[1].split() == ["one", "10.0.0.1", "3000/11178", "5000/11178", "700", "8700/22356"]
-    assert told[2].split() == ["another", "10.0.0.22", "1000/15109", "0/0", "1000/15109"]
+    reported = summary(shares_of(NODES, [*PODS, _pod("new", "one", 700)])).splitlines()
+    assert reported[0].split("  ")[-2:] == ["PENDING(Allocated)", "GPU Memory(MiB)"]
+    assert reported[1].split() == ["one", "10.0.0.1", "3000/11178", "5000/11178", "700", "8700/22356"]
+    assert reported[2].split() == ["another", "10.0.0.22", "1000/15109", "0/0", "1000/15109"]
 
 
 def test_the_details_have_a_line_for_each_pod() -> None:

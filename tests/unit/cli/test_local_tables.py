@@ -22,8 +22,8 @@ def share(number: str, *cards: str, command: str = "python train.py --epochs 90 
     booking = msgspec.structs.replace(
         booked(Request(memory=4471, cores=40, cards=cards, count=len(cards)), number, CARDS), pid=4194303, command=[command]
     )
-    held = tuple(CardShare(card, device, 3152 * MIB, 40) for card, device in booking.held)
-    return Share(booking, Place(Path("/m/run"), Path("/m")), (booking.pid,), held)
+    allocated = tuple(CardShare(card, device, 3152 * MIB, 40) for card, device in booking.allocated)
+    return Share(booking, Place(Path("/m/run"), Path("/m")), (booking.pid,), allocated)
 
 
 def printed(width: int, wide: bool = False) -> list[str]:

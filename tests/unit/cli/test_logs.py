@@ -34,9 +34,9 @@ def _as_before() -> Iterator[None]:
 def test_every_daemon_takes_a_log_format_and_a_log_level(daemon: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([*daemon, "--help"])
-    told = capsys.readouterr().out
-    assert "--log-format <text|json>" in told
-    assert "--log-level" in told
+    reported = capsys.readouterr().out
+    assert "--log-format <text|json>" in reported
+    assert "--log-level" in reported
 
 
 def test_a_line_is_the_same_whoever_logs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from kit.scheduler_confs import conf, sharing
 
 from pumice.cli.casefile import Case, decisions_of, engine_of
 from pumice.cli.picture import collect
-from pumice.devices.device_type import Holder
+from pumice.devices.device_type import CardTenant
 from pumice.devices.registry import all_card_rows
 from pumice.wire.device_reports import device_info, render_own_devices
 from pumice.wire.objects import Node, Pod, convert
@@ -46,7 +46,7 @@ def test_cards_in_hamis_mode_say_their_memory():
     world.add(pod("a", limits=npu_limits(chip("310P3"), 1, 4096)))
     world.settle()
     (row,) = shown(world)
-    assert (row.memory, row.total, row.holders) == (6144, 21527, [Holder("default/a", 6144)])
+    assert (row.memory, row.total, row.holders) == (6144, 21527, [CardTenant("default/a", 6144)])
 
 
 def test_a_dump_holds_what_is_reported_of_nodes_and_its_replay_decides_the_same():

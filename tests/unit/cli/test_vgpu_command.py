@@ -23,12 +23,12 @@ MIB = 1 << 20
 def test_every_layout_is_read(tmp_path: Path, version: str) -> None:
     proc = Proc(pid=os.getpid(), used={0: (100 * MIB, 0, 900 * MIB, 1000 * MIB)}, sm={0: 33})
     path = write(tmp_path / "a.cache", region_bytes(version, procs=(proc,)))
-    told = json.loads(call(app, ["status", str(path), "-o", "json"]).stdout)
-    assert told["layout"] == version
-    assert told["extension"] is False
-    assert told["devices"][0]["memoryLimitBytes"] == 3000 * MIB
-    assert told["devices"][0]["used"]["total"] == 1000 * MIB
-    assert told["processes"][0]["alive"] is True
+    reported = json.loads(call(app, ["status", str(path), "-o", "json"]).stdout)
+    assert reported["layout"] == version
+    assert reported["extension"] is False
+    assert reported["devices"][0]["memoryLimitBytes"] == 3000 * MIB
+    assert reported["devices"][0]["used"]["total"] == 1000 * MIB
+    assert reported["processes"][0]["alive"] is True
     text = call(app, ["status", str(path)]).stdout
     assert "1000 of 3000 MiB (contexts 100, modules 0, data 900)" in text
     assert "1 more visible, not in use" in text
@@ -45,15 +45,15 @@ def test_waits_for_locks_are_told(tmp_path: Path, late: int, words: str) -> None
         file.write(struct.pack("<4Q", 7_250_000, 9_000_000, 12, late))
     text = call(app, ["status", str(region)]).stdout
     assert f"12 waits for locks so far, the longest of 7.2 ms, {words}" in text
-    told = json.loads(call(app, ["status", str(region), "-o", "json"]).stdout)
-    assert told["lockWaits"] == {"longest_ns": 7_250_000, "total_ns": 9_000_000, "count": 12, "late": late}
+    reported = json.loads(call(app, ["status", str(region), "-o", "json"]).stdout)
+    assert reported["lockWaits"] == {"longest_ns": 7_250_000, "total_ns": 9_000_000, "count": 12, "late": late}
 
 
 def test_a_folder_of_containers_is_told_one_by_one(tmp_path: Path) -> None:
     for name in ("uid_a", "uid_b"):
         write(tmp_path / name / "x.cache", region_bytes())
-    told = json.loads(call(app, ["status", str(tmp_path), "-o", "json"]).stdout)
-    assert [Path(one["path"]).parent.name for one in told] == ["uid_a", "uid_b"]
+    reported = json.loads(call(app, ["status", str(tmp_path), "-o", "json"]).stdout)
+    assert [Path(one["path"]).parent.name for one in reported] == ["uid_a", "uid_b"]
 
 
 @pytest.mark.parametrize(

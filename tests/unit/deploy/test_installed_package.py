@@ -49,5 +49,5 @@ def test_neither_wheel_asks_an_index_for_a_name_of_ours() -> None:
     for home in PROJECTS:
         said = project(home)["project"]
         extras = said.get("optional-dependencies", {})
-        asked = [*said["dependencies"], *(line for lines in extras.values() for line in lines)]
-        assert [line for line in asked if line.lower().startswith("pumice")] == []
+        requested = [*said["dependencies"], *(line for lines in extras.values() for line in lines)]
+        assert [line for line in requested if line.lower().startswith("pumice")] == []

@@ -50,13 +50,13 @@ def test_a_dashboard_is_what_its_table_says(name):
 @pytest.mark.parametrize("which", QUERIES)
 def test_every_metric_and_label_of_a_query_stands_on_a_page(which):
     query, there = QUERIES[which], known()
-    asked = [(name, labels) for name, labels in asked_for(query) if name not in LABELS_OF_VALUES.get(which, ())]
-    assert asked, query
-    for name, labels in asked:
+    requested = [(name, labels) for name, labels in asked_for(query) if name not in LABELS_OF_VALUES.get(which, ())]
+    assert requested, query
+    for name, labels in requested:
         assert name in there, f"{name}: nobody tells it"
         assert labels <= there[name] | SCRAPED, f"{name} has the labels {sorted(there[name])}"
     made = set(re.findall(r'label_replace\(.*?, "(\w+)"', query))
-    assert grouped(query) <= set().union(*(there[name] for name, _ in asked)) | SCRAPED | made
+    assert grouped(query) <= set().union(*(there[name] for name, _ in requested)) | SCRAPED | made
 
 
 LABELS_OF_VALUES = {f"{name}: ${variable}": (query.rstrip(")").rpartition(", ")[2],) for name, board in DASHBOARDS.items()

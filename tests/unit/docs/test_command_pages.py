@@ -48,8 +48,8 @@ def test_every_option_says_what_it_does(command: Command) -> None:
 def test_an_example_names_options_that_the_command_takes(command: Command) -> None:
     known = {word for written, _ in command.options for word in re.findall(r"(?<![\w-])--?[a-z][\w-]*", written)}
     for called in calls(command):
-        asked = {word.partition("=")[0] for word in shlex.split(called.partition(" -- ")[0]) if re.match(r"--?[a-z]", word)}
-        assert command.below or asked <= known, called
+        requested = {word.partition("=")[0] for word in shlex.split(called.partition(" -- ")[0]) if re.match(r"--?[a-z]", word)}
+        assert command.below or requested <= known, called
 
 
 @pytest.mark.skipif(not shutil.which("man"), reason="no man is here")

@@ -72,9 +72,9 @@ def test_after_make_setup_man_finds_the_pages_of_the_commands_on_path(tmp_path: 
 
 
 def test_the_webhooks_of_volcano_that_are_off_are_named():
-    (told,) = re.findall(r"^`/pods/mutate`.*? are off in both", (ROOT / "docs/reference/jobs.md").read_text("utf-8"), re.M)
+    (reported,) = re.findall(r"^`/pods/mutate`.*? are off in both", (ROOT / "docs/reference/jobs.md").read_text("utf-8"), re.M)
     off = {rule.path for rule in RULES if not rule.default and not rule.path.startswith("/tenants/")}
-    assert set(re.findall(r"`(/\w+/\w+)`", told)) == off
+    assert set(re.findall(r"`(/\w+/\w+)`", reported)) == off
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -32,11 +32,13 @@ FOUND = [words for name in COMMANDS if name not in OF_VOLCANO for words in print
 
 
 def test_the_page_names_every_command_that_prints_json() -> None:
-    told = set()
+    reported = set()
     for cell in re.findall(r"^\| (`pumice .*?) \|", PAGE, re.MULTILINE):
         first, *others = re.findall(r"`(?:pumice )?(.*?)`", cell)
-        told |= {first, *others, *(f"{first.split()[0]} {other}" for other in others)}
-    assert [words for words in FOUND if words not in told and not any(each.startswith(f"{words} ") for each in told)] == []
+        reported |= {first, *others, *(f"{first.split()[0]} {other}" for other in others)}
+    assert [
+        words for words in FOUND if words not in reported and not any(each.startswith(f"{words} ") for each in reported)
+    ] == []
     assert len(FOUND) > 12
 
 

@@ -21,11 +21,11 @@ def test_an_amount_may_carry_any_binary_unit_and_is_the_same_everywhere(text: st
     mib = AMOUNTS[text]
     assert mebibytes("--memory", text) == mib
     assert parse_memory(text) == (mib, 0)
-    asked: list[Load] = []
-    monkeypatch.setattr(burn, "carry_out", lambda load, as_json: asked.append(load))
+    requested: list[Load] = []
+    monkeypatch.setattr(burn, "carry_out", lambda load, as_json: requested.append(load))
     with pytest.raises(SystemExit):
         reading.run(burn.app.build(), ["--memory", text, "--block", text])
-    assert [(load.memory >> 20, load.block >> 20) for load in asked] == [(mib, mib)]
+    assert [(load.memory >> 20, load.block >> 20) for load in requested] == [(mib, mib)]
 
 
 NONSENSE = {

@@ -33,8 +33,8 @@ def booked(request: Request, number: str = "r1", cards: tuple[CardFacts, ...] = 
            others: tuple[Booking, ...] = ()) -> Booking:  # fmt: skip
     allocator = Allocator(cards, others)
     allocation = allocator.place(request, number)
-    held = [BookedCard(fact.index, fact.name, fact.memory // MIB) for fact in allocator.facts(allocation)]
-    return Booking(id=number, pid=os.getpid(), start=start_time(os.getpid()), user=0, command=["train"], cards=held,
+    allocated = [BookedCard(fact.index, fact.name, fact.memory // MIB) for fact in allocator.facts(allocation)]
+    return Booking(id=number, pid=os.getpid(), start=start_time(os.getpid()), user=0, command=["train"], cards=allocated,
                    region="/nowhere/vgpu.cache", annotations=allocator.annotations(allocation, 10**18), created=0.0)  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def test_what_names_no_cards_is_told(gpu: str | None, gpus: str | None, words: s
 def test_each_card_may_have_a_share_of_its_own() -> None:
     wanted = parse_shares("3000,50%", "20,50", ("2", "0"), 2)
     share = booked(wanted)
-    assert [(card.index, device.memory, device.cores) for card, device in share.held] == [(2, 3000, 20), (0, 7680, 50)]
+    assert [(card.index, device.memory, device.cores) for card, device in share.allocated] == [(2, 3000, 20), (0, 7680, 50)]
     assert booked(parse_shares("3000,8000", "40", ("0", "1"), 2)).limits == {0: (3000 * MIB, 40), 1: (8000 * MIB, 40)}
     assert booked(parse_shares(None, "0,30", ("0", "1"), 2)).limits == {0: (15360 * MIB, 0), 1: (15360 * MIB, 30)}
     full = booked(Request(memory=10000, cards=("0",)))
@@ -151,7 +151,7 @@ def test_a_slice_in_the_environment_is_not_silently_taken_for_card_0() -> None:
 
 def test_a_program_holds_the_same_of_each_of_its_cards() -> None:
     share = booked(Request(memory=3000, cores=40, cards=("0", "2"), count=2))
-    assert [(card.index, device.memory, device.cores) for card, device in share.held] == [(0, 3000, 40), (2, 3000, 40)]
+    assert [(card.index, device.memory, device.cores) for card, device in share.allocated] == [(0, 3000, 40), (2, 3000, 40)]
 
 
 def test_a_percentage_is_of_each_card() -> None:
@@ -187,9 +187,9 @@ def test_of_the_cards_to_choose_from_one_is_enough() -> None:
 
 def test_a_refusal_tells_of_each_card_and_what_would_fit() -> None:
     first = booked(Request(memory=10000, cores=70, cards=("0",)))
-    with pytest.raises(Refused) as told:
+    with pytest.raises(Refused) as reported:
         Allocator(CARDS, [first]).place(Request(memory=6000, cards=("0", "1"), count=2), "r2")
-    assert str(told.value).splitlines() == [
+    assert str(reported.value).splitlines() == [
         "not each of the cards 0, 1 has room for 6000 MiB",
         "  card 0 (Tesla T4, 15360 MiB): 5360 MiB and 30 % of the cores are free",
         f"    r1  pid {os.getpid()}  10000 MiB  70 %  train",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kit.node_objects import A, B
 
-from pumice.node.accounts import SLACK, Books, Granted, Sign, Tenant, Unaccounted, signs
+from pumice.node.accounts import SLACK, Accounts, Granted, Sign, Tenant, Unaccounted, signs
 from pumice.ports.cards import CardProcess
 from pumice.ports.processes import Owner
 from pumice.ports.region import CardClaim, DeviceUse, RegionClaims
@@ -20,10 +20,10 @@ def tenant(total: int = 0, *processes: tuple[int, int, int], limit: int = 1000, 
     return Tenant([Granted(card, 1000 * MIB, 50)], claims)
 
 
-def books(process: CardProcess, owner: Owner | None, *tenants: Tenant) -> Books:
+def accounts(process: CardProcess, owner: Owner | None, *tenants: Tenant) -> Accounts:
     keys = [KEY, ("u2", "other")]
     owners = {} if owner is None else {process.pid: owner}
-    return Books([process], owners, dict(zip(keys, tenants, strict=False)), ["u1", "u2"], {ID: KEY})
+    return Accounts([process], owners, dict(zip(keys, tenants, strict=False)), ["u1", "u2"], {ID: KEY})
 
 
 OF_POD = Owner("u1", ID, 7, shared=False)
@@ -45,30 +45,30 @@ OUTSIDE = Owner(pid=900)
     ],
 )  # fmt: skip
 def test_a_byte_without_an_account_is_found_and_told_whose_it_is(owner, given, found):
-    assert books(CardProcess(A, 900, 3000 * MIB), owner, given).unaccounted() == found
+    assert accounts(CardProcess(A, 900, 3000 * MIB), owner, given).unaccounted() == found
 
 
 def test_a_tenant_that_claims_more_than_it_has_hides_nobody_else():
     rogue = Owner("u2", "d" * 64, 3, shared=False)
     liar = tenant(20_000, (0, 3, 900), (1, 900, 900))
-    assert books(CardProcess(A, 900, 3000 * MIB), rogue, liar).unaccounted() == [Unaccounted(A, ("u2", ""), 3000 * MIB)]
+    assert accounts(CardProcess(A, 900, 3000 * MIB), rogue, liar).unaccounted() == [Unaccounted(A, ("u2", ""), 3000 * MIB)]
 
 
 def test_a_number_that_two_regions_claim_belongs_to_neither():
     both = tenant(3000, (0, 900, 0))
-    assert books(CardProcess(A, 900, 3000 * MIB), OUTSIDE, both, both).unaccounted() == [Unaccounted(A, None, 3000 * MIB)]
+    assert accounts(CardProcess(A, 900, 3000 * MIB), OUTSIDE, both, both).unaccounted() == [Unaccounted(A, None, 3000 * MIB)]
 
 
 def test_what_other_libraries_do_not_know_of_contexts_is_no_fault():
-    assert books(CardProcess(A, 900, SLACK), OF_POD, tenant(0)).unaccounted() == []
+    assert accounts(CardProcess(A, 900, SLACK), OF_POD, tenant(0)).unaccounted() == []
 
 
 def test_inside_a_slice_the_hardware_counts():
-    assert books(CardProcess(A, 900, 3000 * MIB, instance=1), OF_POD, Tenant([])).unaccounted() == []
+    assert accounts(CardProcess(A, 900, 3000 * MIB, instance=1), OF_POD, Tenant([])).unaccounted() == []
 
 
 @pytest.mark.parametrize(
-    ("slots", "told"),
+    ("slots", "reported"),
     [
         ([(4, 7, 0)], [(KEY, 4, 7, 900)]),
         ([(4, 7, 900)], []),
@@ -77,8 +77,8 @@ def test_inside_a_slice_the_hardware_counts():
         ([(4, 7, 0), (5, 7, 0)], []),
     ],
 )
-def test_a_process_is_named_by_the_hosts_number_only_where_one_slot_lacks_it(slots, told):
-    assert list(books(CardProcess(A, 900, MIB), OF_POD, tenant(0, *slots)).host_pids()) == told
+def test_a_process_is_named_by_the_hosts_number_only_where_one_slot_lacks_it(slots, reported):
+    assert list(accounts(CardProcess(A, 900, MIB), OF_POD, tenant(0, *slots)).host_pids()) == reported
 
 
 @pytest.mark.parametrize(
@@ -113,10 +113,10 @@ BY_MPS = Tenant([Granted(A, 1000 * MIB, 50)], mps=True)
     ],
 )  # fmt: skip
 def test_programs_of_mps_need_no_region_and_nobody_hides_behind_them(owner, given, stray):
-    assert bool(books(CardProcess(A, 900, 3000 * MIB), owner, given).unaccounted()) is stray
+    assert bool(accounts(CardProcess(A, 900, 3000 * MIB), owner, given).unaccounted()) is stray
 
 
 def test_of_a_container_without_a_region_the_drivers_figure_is_told_where_it_is_known_whose_it_is():
-    assert books(CardProcess(A, 900, 3000 * MIB), OF_POD, BY_MPS).measured() == {(KEY, A): 3000 * MIB}
-    assert books(CardProcess(A, 900, 3000 * MIB), OUTSIDE, BY_MPS).measured() == {}
-    assert books(CardProcess(A, 900, 3000 * MIB), OF_POD, tenant()).measured() == {}
+    assert accounts(CardProcess(A, 900, 3000 * MIB), OF_POD, BY_MPS).measured() == {(KEY, A): 3000 * MIB}
+    assert accounts(CardProcess(A, 900, 3000 * MIB), OUTSIDE, BY_MPS).measured() == {}
+    assert accounts(CardProcess(A, 900, 3000 * MIB), OF_POD, tenant()).measured() == {}

@@ -25,9 +25,14 @@ def strays(source: str) -> Iterator[str]:
     if not HINTS.search(source):
         return
     tree = ast.parse(source)
-    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    reported = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told and FOREIGN.match(node.value):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in reported
+            and FOREIGN.match(node.value)
+        ):
             yield node.value
 
 

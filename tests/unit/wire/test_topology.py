@@ -26,10 +26,10 @@ MODE, TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-hi
 def test_annotations_ask_for_what_upstreams_controller_reads_of_them(
     annotations: dict[str, str], meant: dict[str, Any] | None
 ) -> None:
-    asked = annotated(annotations)
-    assert (None if asked is None else written(asked)) == meant
-    if asked is not None:
-        assert convert(NetworkTopology, written(asked)) == asked, "what is written is read back"
+    requested = annotated(annotations)
+    assert (None if requested is None else written(requested)) == meant
+    if requested is not None:
+        assert convert(NetworkTopology, written(requested)) == requested, "what is written is read back"
 
 
 def test_a_named_tier_is_written_too() -> None:

@@ -75,10 +75,10 @@ class Unconverted(Waits):
         """Raises InternalError where the webhook gives no answer of use."""
         for first in range(0, len(self.values), _AT_ONCE):
             values = self.values[first : first + _AT_ONCE]
-            for value, found in zip(values, await self._asked(backend, values), strict=True):
+            for value, found in zip(values, await self._requested(backend, values), strict=True):
                 self.conversion.answers[_key(self.api_version, value)] = msgspec.json.encode(found)
 
-    async def _asked(self, backend: Backend, values: list[Json]) -> list[Json]:
+    async def _requested(self, backend: Backend, values: list[Json]) -> list[Json]:
         assert self.kind.custom is not None
         webhook = self.kind.custom.webhook or {}
         asked = {"uid": backend.uid(), "desiredAPIVersion": self.api_version, "objects": values}

@@ -20,8 +20,10 @@ class Expiry:
     def __init__(self, storage: Storage, clock: Clock) -> None:
         self._storage, self._clock = storage, clock
         now = clock.now()
-        told = sorted(((min(now, _last_seen(stored.value())), stored) for stored in storage.objects(EVENTS)), key=lambda e: e[0])
-        self._queue: deque[tuple[float, Stored]] = deque(told)
+        reported = sorted(
+            ((min(now, _last_seen(stored.value())), stored) for stored in storage.objects(EVENTS)), key=lambda e: e[0]
+        )
+        self._queue: deque[tuple[float, Stored]] = deque(reported)
         storage.hooks[EVENTS] = self._written
 
     def _written(self, event: StoreEvent) -> None:
@@ -41,9 +43,9 @@ class Expiry:
 
 def _last_seen(event: Json) -> float:
     series = event.get("series") or {}
-    told = (event.get("lastTimestamp"), series.get("lastObservedTime"), event.get("eventTime"),
+    reported = (event.get("lastTimestamp"), series.get("lastObservedTime"), event.get("eventTime"),
             event["metadata"].get("creationTimestamp"))  # fmt: skip
-    return max((_unix(text) for text in told if text), default=0.0)
+    return max((_unix(text) for text in reported if text), default=0.0)
 
 
 def _unix(text: str) -> float:

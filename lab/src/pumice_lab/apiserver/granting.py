@@ -68,8 +68,8 @@ class Granter:
                             f"{COMBINATIONS} combinations")  # fmt: skip
         missing = [text for rule in rules for text in _missing(rule, self.rights.rules(self.user, namespace))]
         if missing:
-            told = "\n".join(dict.fromkeys(missing))
-            why = f"{said} is attempting to grant RBAC permissions not currently held:\n{told}"
+            reported = "\n".join(dict.fromkeys(missing))
+            why = f"{said} is attempting to grant RBAC permissions not currently held:\n{reported}"
             raise forbidden(GROUP, kind.plural, name, why)
 
 

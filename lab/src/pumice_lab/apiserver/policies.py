@@ -48,7 +48,7 @@ class Policies:
         seen: set[tuple[str, str]] = set()
         due: set[tuple[str, str]] = set()
         for first in (not again, False):
-            for policy, binding, question in self._asked(MUTATING, write):
+            for policy, binding, question in self._requested(MUTATING, write):
                 name = (policy["metadata"]["name"], binding["metadata"]["name"])
                 curious = policy["spec"].get("reinvocationPolicy") == "IfNeeded"
                 if not first and name not in due and not (again and curious):
@@ -75,7 +75,7 @@ class Policies:
 
     def check(self, write: Write) -> None:
         """Raises what a policy says that does not let it in."""
-        for policy, binding, question in self._asked(VALIDATING, write):
+        for policy, binding, question in self._requested(VALIDATING, write):
             variables = _defined(policy, question)
             for validation in policy["spec"].get("validations") or ():
                 message, reason = _judged(policy, validation, question, variables)
@@ -88,7 +88,7 @@ class Policies:
                 if "Deny" in actions:
                     raise self._denied(write, f"{named} denied request: {message}", reason)
 
-    def _asked(self, kind: str, write: Write) -> Iterator[tuple[Json, Json, Question]]:
+    def _requested(self, kind: str, write: Write) -> Iterator[tuple[Json, Json, Question]]:
         """Policies that a write concerns, each once a binding and parameter."""
         storage = self.backend.storage
         policies = {stored.name: stored for stored in storage.objects(_POLICIES[kind])}

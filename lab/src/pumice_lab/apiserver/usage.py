@@ -103,18 +103,18 @@ def _joined(call: Call, answers: list[tuple[str, bytes]]) -> Response:
 
 def _node(node: str, body: bytes) -> Iterator[Json]:
     with suppress(*_UNREADABLE):
-        told = msgspec.json.decode(body, type=_OfNode).node
-        yield {"metadata": {"name": node}, "timestamp": told.cpu.time, "window": _WINDOW, "usage": _usage(told)}
+        reported = msgspec.json.decode(body, type=_OfNode).node
+        yield {"metadata": {"name": node}, "timestamp": reported.cpu.time, "window": _WINDOW, "usage": _usage(reported)}
 
 
 def _pods(node: str, body: bytes) -> Iterator[Json]:
     """A pod of which something is missing, as of one that has just begun, is left out alone."""
     try:
-        told = msgspec.json.decode(body, type=_OfPods).pods
+        reported = msgspec.json.decode(body, type=_OfPods).pods
     except _UNREADABLE as problem:
         log.debug("no summary node=%s cause=%s", node, problem)
         return
-    for raw in told:
+    for raw in reported:
         with suppress(*_UNREADABLE):
             pod = msgspec.json.decode(raw, type=_Pod)
             if pod.containers:
@@ -125,5 +125,5 @@ def _pods(node: str, body: bytes) -> Iterator[Json]:
                 }  # fmt: skip
 
 
-def _usage(told: _Used) -> Json:
-    return {"cpu": f"{told.cpu.cores}n", "memory": f"{told.memory.bytes // 1024}Ki"}
+def _usage(reported: _Used) -> Json:
+    return {"cpu": f"{reported.cpu.cores}n", "memory": f"{reported.memory.bytes // 1024}Ki"}

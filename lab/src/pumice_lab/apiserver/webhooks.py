@@ -91,7 +91,7 @@ class Webhooks:
         hooks = list(self.concerned(write, those))
         if those == VALIDATING:
             for hook in hooks:
-                await self._asked(hook, write, request)
+                await self._requested(hook, write, request)
             return write.value
         seen: list[Json] = []  # those who want to, since the object last changed
         again: list[Json] = []
@@ -107,13 +107,13 @@ class Webhooks:
 
     async def _changes(self, hook: Json, write: Write, request: Request) -> bool:
         """Return True if a webhook that mutates made another object of it."""
-        answer = await self._asked(hook, write, request)
+        answer = await self._requested(hook, write, request)
         before = write.value
         if answer.get("patch"):
             write.value = _patched(hook["name"], before, answer)
         return write.value != before
 
-    async def _asked(self, hook: Json, write: Write, request: Request) -> Json:
+    async def _requested(self, hook: Json, write: Write, request: Request) -> Json:
         """The answer of one that lets the write in; empty where it is not asked."""
         if not self._meant(hook, write, request.user):
             return {}

@@ -47,7 +47,7 @@ def report_unknown(unknown: list[str], options: WriteOptions) -> None:
 
 def not_typed(kind: Kind, value: Json, unknown: list[str]) -> str:
     metadata = value.get("metadata") or {}
-    told = [f".{path}: field not declared in schema" for path in unknown]
-    why = told[0] if len(told) == 1 else "errors:\n  " + "\n  ".join(told)
+    reported = [f".{path}: field not declared in schema" for path in unknown]
+    why = reported[0] if len(reported) == 1 else "errors:\n  " + "\n  ".join(reported)
     what = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind.group}/{kind.version}, Kind={kind.kind}"
     return f"failed to create typed patch object ({what}): {why}"

@@ -51,20 +51,20 @@ async def look(data: DataDir, patience: float) -> tuple[list[Json], list[Json]]:
 def tell(data: DataDir, output: Output, *, look: Look = look, patience: float = 5.0) -> None:
     """Print it. Raises SystemExit where no cluster runs or answers."""
     if not data.running():
-        told = f"no cluster runs in {data.root}; start one: pumice up"
-        print(document({"running": False}, 0) if output is Output.JSON else told)
+        reported = f"no cluster runs in {data.root}; start one: pumice up"
+        print(document({"running": False}, 0) if output is Output.JSON else reported)
         raise SystemExit(1)
     facts = data.facts() or {}
     if "pid" not in facts:
-        told = f"a cluster is starting in {data.root}"
-        print(document({"running": True, "ready": False}, 0) if output is Output.JSON else told)
+        reported = f"a cluster is starting in {data.root}"
+        print(document({"running": True, "ready": False}, 0) if output is Output.JSON else reported)
         raise SystemExit(1)
     try:
         nodes, pods = asyncio.run(look(data, patience))
     except (ApiError, OSError, TimeoutError) as error:
         why = str(error) or f"nothing came within {patience:.0f} s"
-        told = f"the cluster (pid {facts['pid']}) runs, but its API server does not answer: {why}"
-        print(document({"running": True, **facts, "error": why}, 0) if output is Output.JSON else told)
+        reported = f"the cluster (pid {facts['pid']}) runs, but its API server does not answer: {why}"
+        print(document({"running": True, **facts, "error": why}, 0) if output is Output.JSON else reported)
         raise SystemExit(1) from error
     known = [convert(Pod, pod) for pod in pods]
     rows = all_card_rows([convert(Node, node) for node in nodes], known)

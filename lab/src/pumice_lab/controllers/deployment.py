@@ -39,7 +39,7 @@ def reconcile(deployment: View, sets: Sequence[View], now: float) -> list[Action
         if new is None:
             made = _new_set(deployment, own, wanted_hash, _first_size(deployment, old))
             actions.append(Create(REPLICA_SETS, made))
-            actions += _told(deployment, made["metadata"]["name"], 0, made["spec"]["replicas"])
+            actions += _reported(deployment, made["metadata"]["name"], 0, made["spec"]["replicas"])
         else:
             actions += _roll(deployment, new, old)
         actions += _forget_old(deployment, old)
@@ -93,10 +93,10 @@ def _scale(deployment: View, rs: View, size: int) -> list[Action]:
         return []
     meta = rs["metadata"]
     return [Patch(REPLICA_SETS, meta["namespace"], meta["name"], {"spec": {"replicas": size}}, meta["uid"]),
-            *_told(deployment, meta["name"], _replicas(rs), size)]
+            *_reported(deployment, meta["name"], _replicas(rs), size)]
 
 
-def _told(deployment: View, name: str, before: int, after: int) -> list[Action]:
+def _reported(deployment: View, name: str, before: int, after: int) -> list[Action]:
     way = "up" if after > before else "down"
     text = f"Scaled {way} replica set {name} from {before} to {after}"
     return [Event.on({"apiVersion": "apps/v1", "kind": "Deployment", **deployment}, "Normal", "ScalingReplicaSet", text)]

@@ -103,8 +103,8 @@ def _verdict(job: View, seen: Seen, start: float, now: float) -> Verdict | None:
     spec = job["spec"]
     for kind, early in FIRST_TOLD.items():
         if holds(job, early):
-            told = condition(job, early)
-            return Verdict(kind, told.get("reason", ""), told.get("message", ""))
+            reported = condition(job, early)
+            return Verdict(kind, reported.get("reason", ""), reported.get("message", ""))
     for pod in seen.failed_pods:
         rule = failure_rule(spec, pod)
         if rule and rule.action == "FailJob":
@@ -155,10 +155,10 @@ def _finish(job: View, verdict: Verdict, status: Json, seen: Seen, now: float) -
     status["conditions"] = with_condition(decided, verdict.kind, "True", verdict.reason, verdict.message, now)
     if verdict.kind == "Complete":
         status["completionTime"] = timestamp(now)
-        told = Event.on(job, "Normal", "Completed", "Job completed", api_version="batch/v1", kind="Job")
+        reported = Event.on(job, "Normal", "Completed", "Job completed", api_version="batch/v1", kind="Job")
     else:
-        told = Event.on(job, "Warning", verdict.reason, verdict.message, api_version="batch/v1", kind="Job")
-    return [*status_patch(JOBS, job, status), told]
+        reported = Event.on(job, "Warning", verdict.reason, verdict.message, api_version="batch/v1", kind="Job")
+    return [*status_patch(JOBS, job, status), reported]
 
 
 def _suspend(job: View, status: Json, seen: Seen, now: float) -> list[Action]:

@@ -50,7 +50,7 @@ def _conditions(namespace: View, left: list[Vertex], now: float) -> list[Json]:
     held = Counter(finalizer for v in left for finalizer in v.metadata.finalizers)
     remaining = ", ".join(f"{kind} has {count} resource instances" for kind, count in sorted(kinds.items()))
     finalizers = ", ".join(f"{name} in {count} resource instances" for name, count in sorted(held.items()))
-    told = (
+    reported = (
         ("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"),
         ("NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions",
          "All legacy kube types successfully parsed"),
@@ -61,7 +61,7 @@ def _conditions(namespace: View, left: list[Vertex], now: float) -> list[Json]:
          f"Some content in the namespace has finalizers remaining: {finalizers}") if held else
         ("NamespaceFinalizersRemaining", "False", "ContentHasNoFinalizers", "All content-preserving finalizers finished"),
     )  # fmt: skip
-    for kind, status, reason, message in told:
+    for kind, status, reason, message in reported:
         namespace = {**namespace, "status": {"conditions": with_condition(namespace, kind, status, reason, message, now)}}
     found: list[Json] = namespace["status"]["conditions"]
     return sorted(found, key=lambda each: str(each["type"]))

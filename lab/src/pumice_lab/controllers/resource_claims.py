@@ -88,8 +88,8 @@ def reconcile_pod(pod: View, find: Find, owned: Iterable[View]) -> list[Action]:
         else:
             text = f'PodResourceClaim {pod_claim["name"]}: resource claim template "{template_name}": ' + (
                 f'resourceclaimtemplate.resource.k8s.io "{template_name}" not found')
-            told = Event.on(pod, "Warning", "FailedResourceClaimCreation", text, api_version="v1", kind="Pod")
-            actions += [told, Requeue(RETRY)]
+            reported = Event.on(pod, "Warning", "FailedResourceClaimCreation", text, api_version="v1", kind="Pod")
+            actions += [reported, Requeue(RETRY)]
     if names:
         before = {one["name"]: one for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
         now = before | {name: {"name": name, "resourceClaimName": made} for name, made in names.items()}

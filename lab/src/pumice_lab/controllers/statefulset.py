@@ -61,15 +61,15 @@ def selector_of(sts: View) -> Json | None:
 def reconcile(sts: View, pods: Sequence[View], revisions: Sequence[View], claims: Mapping[str, View],
               now: float) -> list[Action]:  # fmt: skip
     """``pods``: its own, and those that it selects; ``claims``: those of its namespace, by name."""
-    asked = _read(sts)
+    wanted = _read(sts)
     known = revisions_of(sts, revisions, "StatefulSet")
-    adopted, mine = _adopted(asked, pods)
+    adopted, mine = _adopted(wanted, pods)
     if is_deleting(sts):
         return []
     if known.made:
         return [*known.actions, *adopted]  # the next pass finds it, and whoever is first
-    steps = [*adopted, *_steps(asked, mine, known, claims, now)]
-    return [*known.actions, *steps, *status_patch(STATEFUL_SETS, sts, _status(asked, mine, known, now))]
+    steps = [*adopted, *_steps(wanted, mine, known, claims, now)]
+    return [*known.actions, *steps, *status_patch(STATEFUL_SETS, sts, _status(wanted, mine, known, now))]
 
 
 def _read(sts: View) -> _Set:
@@ -83,17 +83,20 @@ def _read(sts: View) -> _Set:
                 float(spec.get("minReadySeconds") or 0))  # fmt: skip
 
 
-def _number(asked: _Set, pod: View) -> int | None:
+def _number(wanted: _Set, pod: View) -> int | None:
     stem, _, tail = str(pod["metadata"]["name"]).rpartition("-")
-    return int(tail) if stem == asked.name and tail.isdigit() and str(int(tail)) == tail else None
+    return int(tail) if stem == wanted.name and tail.isdigit() and str(int(tail)) == tail else None
 
 
-def _adopted(asked: _Set, pods: Sequence[View]) -> tuple[list[Action], dict[int, View]]:
+def _adopted(wanted: _Set, pods: Sequence[View]) -> tuple[list[Action], dict[int, View]]:
     """Its pods by number. Who bears one of its names and is nobody's becomes its own; whom it does not select is let go."""
-    meta, actions = asked.obj["metadata"], list[Action]()
+    meta, actions = wanted.obj["metadata"], list[Action]()
     mine: dict[int, View] = {}
     for pod in pods:
-        number, matches = _number(asked, pod), matches_selector(selector_of(asked.obj) or {}, pod["metadata"].get("labels") or {})
+        number, matches = (
+            _number(wanted, pod),
+            matches_selector(selector_of(wanted.obj) or {}, pod["metadata"].get("labels") or {}),
+        )
         owners = pod["metadata"].get("ownerReferences") or []
         if owned_by(pod, meta["uid"]):
             if matches and number is not None:
@@ -101,7 +104,7 @@ def _adopted(asked: _Set, pods: Sequence[View]) -> tuple[list[Action], dict[int,
             elif not matches:
                 actions.append(_owned(pod, [owner for owner in owners if owner["uid"] != meta["uid"]]))
         elif number is not None and matches and controller_of(pod) is None and not is_deleting(pod):
-            actions.append(_owned(pod, [*owners, _reference(asked)]))
+            actions.append(_owned(pod, [*owners, _reference(wanted)]))
             mine[number] = pod
     return actions, mine
 
@@ -111,74 +114,74 @@ def _owned(pod: View, owners: list[Json]) -> Patch:
     return Patch(PODS, meta["namespace"], meta["name"], {"metadata": {"ownerReferences": owners or None}}, meta["uid"])
 
 
-def _reference(asked: _Set) -> Json:
-    return owner_reference(asked.obj, "apps/v1", "StatefulSet")
+def _reference(wanted: _Set) -> Json:
+    return owner_reference(wanted.obj, "apps/v1", "StatefulSet")
 
 
-def _steps(asked: _Set, mine: Mapping[int, View], known: Revisions, claims: Mapping[str, View], now: float) -> Iterator[Action]:
+def _steps(wanted: _Set, mine: Mapping[int, View], known: Revisions, claims: Mapping[str, View], now: float) -> Iterator[Action]:
     """Return the next actions, in order: each waits until the one before it is done."""
     wait, made = False, 0
-    for number in asked.numbers:
+    for number in wanted.numbers:
         pod = mine.get(number)
         if pod is None:
-            yield from _made(asked, number, known, claims)
+            yield from _made(wanted, number, known, claims)
             made += 1
-            wait = asked.ordered or made == BURST
+            wait = wanted.ordered or made == BURST
         elif phase(pod) in ("Failed", "Succeeded"):
             yield from _delete(pod)
-            wait = asked.ordered
+            wait = wanted.ordered
         else:
-            left = None if is_deleting(pod) else available_in(pod, asked.patience, now)
+            left = None if is_deleting(pod) else available_in(pod, wanted.patience, now)
             if left:
                 yield Requeue(left)
-            wait = asked.ordered and left != 0.0
+            wait = wanted.ordered and left != 0.0
         if wait:
             return
-    beyond = sorted((number for number in mine if number not in asked.numbers), reverse=True)
+    beyond = sorted((number for number in mine if number not in wanted.numbers), reverse=True)
     ill = [number for number in beyond if not is_ready(mine[number])]
     for number in beyond:
         pod = mine[number]
         if not is_deleting(pod):
-            if asked.ordered and ill and number != ill[-1] and not is_ready(pod):
+            if wanted.ordered and ill and number != ill[-1] and not is_ready(pod):
                 return  # the first of those that are not well may go first, the rest wait for it
-            yield from _kept_or_not(asked, pod, claims)
+            yield from _kept_or_not(wanted, pod, claims)
             yield from _delete(pod)
-        if asked.ordered:
+        if wanted.ordered:
             return
-    yield from _replaced(asked, mine, known, now)
+    yield from _replaced(wanted, mine, known, now)
 
 
-def _replaced(asked: _Set, mine: Mapping[int, View], known: Revisions, now: float) -> Iterator[Action]:
+def _replaced(wanted: _Set, mine: Mapping[int, View], known: Revisions, now: float) -> Iterator[Action]:
     """From the last number down, as many at once as may be unavailable."""
-    if asked.partition is None:
+    if wanted.partition is None:
         return
-    away = sum(number not in mine or is_deleting(mine[number]) or available_in(mine[number], asked.patience, now) != 0.0
-               for number in asked.numbers)  # fmt: skip
-    for number in reversed(asked.numbers):
-        if number < asked.partition or number not in mine:
+    away = sum(number not in mine or is_deleting(mine[number]) or available_in(mine[number], wanted.patience, now) != 0.0
+               for number in wanted.numbers)  # fmt: skip
+    for number in reversed(wanted.numbers):
+        if number < wanted.partition or number not in mine:
             continue
         pod = mine[number]
-        well = not is_deleting(pod) and available_in(pod, asked.patience, now) == 0.0
-        if _revision(pod) != known.update and not is_deleting(pod) and (away < asked.unavailable or not well):
+        well = not is_deleting(pod) and available_in(pod, wanted.patience, now) == 0.0
+        if _revision(pod) != known.update and not is_deleting(pod) and (away < wanted.unavailable or not well):
             away += well
             yield from _delete(pod)
-        if away >= asked.unavailable:
+        if away >= wanted.unavailable:
             return
 
 
-def _made(asked: _Set, number: int, known: Revisions, claims: Mapping[str, View]) -> Iterator[Action]:
+def _made(wanted: _Set, number: int, known: Revisions, claims: Mapping[str, View]) -> Iterator[Action]:
     """A pod, after the claims that it lacks."""
-    old = asked.partition is not None and number < asked.partition
+    old = wanted.partition is not None and number < wanted.partition
     template, revision = known.template(known.current if old else known.update)
-    meta, name = asked.obj["metadata"], f"{asked.name}-{number}"
-    for claim in asked.obj["spec"].get("volumeClaimTemplates") or ():
+    meta, name = wanted.obj["metadata"], f"{wanted.name}-{number}"
+    for claim in wanted.obj["spec"].get("volumeClaimTemplates") or ():
         if _claim_name(claim, name) not in claims:
-            yield Create(PERSISTENT_VOLUME_CLAIMS, _claim(asked, claim, name))
-    pod = pod_from(template, _reference(asked), meta["namespace"], "", {HASH: revision, _NAME: name, _INDEX: str(number)})
+            yield Create(PERSISTENT_VOLUME_CLAIMS, _claim(wanted, claim, name))
+    pod = pod_from(template, _reference(wanted), meta["namespace"], "", {HASH: revision, _NAME: name, _INDEX: str(number)})
     del pod["metadata"]["generateName"]
     pod["metadata"]["name"] = pod["spec"]["hostname"] = name
-    pod["spec"]["subdomain"] = asked.obj["spec"].get("serviceName") or None
-    own = {claim["metadata"]["name"]: _claim_name(claim, name) for claim in asked.obj["spec"].get("volumeClaimTemplates") or ()}
+    pod["spec"]["subdomain"] = wanted.obj["spec"].get("serviceName") or None
+    own = {claim["metadata"]["name"]: _claim_name(claim, name) for claim in wanted.obj["spec"].get("volumeClaimTemplates") or ()}
     others = [volume for volume in pod["spec"].get("volumes") or () if volume["name"] not in own]
     pod["spec"]["volumes"] = [*others, *({"name": title, "persistentVolumeClaim": {"claimName": claim}}
                                          for title, claim in own.items())]  # fmt: skip
@@ -189,20 +192,20 @@ def _claim_name(claim: View, pod: str) -> str:
     return f"{claim['metadata']['name']}-{pod}"
 
 
-def _claim(asked: _Set, claim: View, pod: str) -> Json:
-    labels = {**(claim["metadata"].get("labels") or {}), **((selector_of(asked.obj) or {}).get("matchLabels") or {})}
-    owners = {"ownerReferences": [_reference(asked)]} if _policy(asked, "whenDeleted") == "Delete" else {}
+def _claim(wanted: _Set, claim: View, pod: str) -> Json:
+    labels = {**(claim["metadata"].get("labels") or {}), **((selector_of(wanted.obj) or {}).get("matchLabels") or {})}
+    owners = {"ownerReferences": [_reference(wanted)]} if _policy(wanted, "whenDeleted") == "Delete" else {}
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": dict(claim["spec"]), "metadata": {
-        "name": _claim_name(claim, pod), "namespace": asked.obj["metadata"]["namespace"], "labels": labels,
+        "name": _claim_name(claim, pod), "namespace": wanted.obj["metadata"]["namespace"], "labels": labels,
         "annotations": dict(claim["metadata"].get("annotations") or {}), **owners}}  # fmt: skip
 
 
-def _kept_or_not(asked: _Set, pod: View, claims: Mapping[str, View]) -> Iterator[Action]:
+def _kept_or_not(wanted: _Set, pod: View, claims: Mapping[str, View]) -> Iterator[Action]:
     """Where claims go with the pod that scaling down takes away, they are its own from then on."""
-    if _policy(asked, "whenScaled") != "Delete":
+    if _policy(wanted, "whenScaled") != "Delete":
         return
     owner = owner_reference(pod, "v1", "Pod")
-    for template in asked.obj["spec"].get("volumeClaimTemplates") or ():
+    for template in wanted.obj["spec"].get("volumeClaimTemplates") or ():
         claim = claims.get(_claim_name(template, pod["metadata"]["name"]))
         if claim is not None and not owned_by(claim, pod["metadata"]["uid"]):
             meta = claim["metadata"]
@@ -211,8 +214,8 @@ def _kept_or_not(asked: _Set, pod: View, claims: Mapping[str, View]) -> Iterator
             yield Patch(PERSISTENT_VOLUME_CLAIMS, meta["namespace"], meta["name"], body, meta["uid"])
 
 
-def _policy(asked: _Set, when: str) -> str:
-    return str((asked.obj["spec"].get("persistentVolumeClaimRetentionPolicy") or {}).get(when, "Retain"))
+def _policy(wanted: _Set, when: str) -> str:
+    return str((wanted.obj["spec"].get("persistentVolumeClaimRetentionPolicy") or {}).get(when, "Retain"))
 
 
 def _delete(pod: View) -> Iterator[Action]:
@@ -225,16 +228,16 @@ def _revision(pod: View) -> str:
     return str((pod["metadata"].get("labels") or {}).get(HASH, ""))
 
 
-def _status(asked: _Set, mine: Mapping[int, View], known: Revisions, now: float) -> Json:
+def _status(wanted: _Set, mine: Mapping[int, View], known: Revisions, now: float) -> Json:
     there: Collection[View] = mine.values()
     ready = [pod for pod in there if is_ready(pod)]
     updated = sum(_revision(pod) == known.update and not is_deleting(pod) for pod in there)
     current = sum(_revision(pod) == known.current and not is_deleting(pod) for pod in there)
-    over = asked.partition is not None and updated == len(there) == len(ready) == asked.replicas
+    over = wanted.partition is not None and updated == len(there) == len(ready) == wanted.replicas
     return {
         "replicas": len(there), "readyReplicas": len(ready) or None,
-        "availableReplicas": sum(available_in(pod, asked.patience, now) == 0.0 for pod in ready) or None,
+        "availableReplicas": sum(available_in(pod, wanted.patience, now) == 0.0 for pod in ready) or None,
         "currentReplicas": (updated if over else current) or None, "updatedReplicas": updated or None,
         "currentRevision": known.update if over else known.current, "updateRevision": known.update, "collisionCount": 0,
-        "observedGeneration": asked.obj["metadata"].get("generation", 0),
+        "observedGeneration": wanted.obj["metadata"].get("generation", 0),
     }  # fmt: skip

@@ -65,8 +65,8 @@ class PodResourcesServer(rpc.PodResourcesListerServicer):  # type: ignore[misc]
         return pb.PodResources(name=meta["name"], namespace=meta.get("namespace", ""), containers=[
             pb.ContainerResources(name=name, devices=[
                 self._device(resource, ident)
-                for resource, held in self.simulator.devices.books.of_container(worker.uid, name).items()
-                for ident in self._shuffled(held.ids)
+                for resource, allocated in self.simulator.devices.pod_devices.of_container(worker.uid, name).items()
+                for ident in self._shuffled(allocated.ids)
             ]) for name in names
         ])  # fmt: skip
 

@@ -196,13 +196,13 @@ MOST_PORTS = 100
 
 def ports_asked(words: Iterable[str]) -> list[int]:
     """Those that the query names; kubectl names none there. Raises ValueError with a sentence."""
-    asked = [word for text in words for word in text.split(",")]
-    if len(asked) > MOST_PORTS:
-        raise ValueError(f"{len(asked)} ports at once; {MOST_PORTS} at most")
-    for word in asked:
+    requested = [word for text in words for word in text.split(",")]
+    if len(requested) > MOST_PORTS:
+        raise ValueError(f"{len(requested)} ports at once; {MOST_PORTS} at most")
+    for word in requested:
         if not (word.isascii() and word.isdecimal() and len(word) < 6 and 0 < int(word) < 65536):
             raise ValueError(f"port {word[:20]!r} is none: 1 to 65535")
-    return [int(word) for word in asked]
+    return [int(word) for word in requested]
 
 
 class ChannelForward(Forward):

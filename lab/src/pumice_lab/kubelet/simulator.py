@@ -71,10 +71,10 @@ class KubeletSimulator:
         for private in (self.settings.pods_dir, self.settings.logs_dir):  # secrets are in there
             private.mkdir(parents=True, exist_ok=True)
             private.chmod(0o700)
-        books, registered = checkpoint.load(directory)
-        self.devices.remember(books, registered, self.clock.monotonic())
+        pod_devices, registered = checkpoint.load(directory)
+        self.devices.remember(pod_devices, registered, self.clock.monotonic())
         self.claims.load()
-        self.devices.save = lambda books, registered: checkpoint.save(directory, books, registered)
+        self.devices.save = lambda pod_devices, registered: checkpoint.save(directory, pod_devices, registered)
 
     async def run(self, stop: asyncio.Event, ready: asyncio.Event | None = None) -> None:
         """Until ``stop``: then containers are left to the runtime's owner and nothing more is written."""
@@ -183,8 +183,8 @@ class KubeletSimulator:
         uid, now = pod["metadata"]["uid"], self.clock.now()
         try:
             await self.devices.admit(pod, lambda: self._occupying() | self._queued)
-            held = self.devices.in_use if uid in self.devices.books.pods else {}
-            in_use = {name: len(ids) for name, ids in held.items()}
+            allocated = self.devices.in_use if uid in self.devices.pod_devices.pods else {}
+            in_use = {name: len(ids) for name, ids in allocated.items()}
             occupying = self._occupying()
             others = [p for u, p in self._pods.items() if u != uid and u in occupying]
             check_fit(pod, others, self.keeper.allocatable, in_use)
@@ -294,7 +294,7 @@ class KubeletSimulator:
     def _devices_changed(self) -> None:
         self.keeper.poke()
         for worker in self.workers.values():
-            if worker.uid in self.devices.books.pods and not worker.over:
+            if worker.uid in self.devices.pod_devices.pods and not worker.over:
                 worker.publish()
 
     def _spawn(self, work: Any) -> None:

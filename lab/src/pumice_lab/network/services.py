@@ -200,8 +200,8 @@ def _chosen(endpoints: Sequence[tuple[Json, T]]) -> list[tuple[Json, T]]:
     """Of all endpoints of a Service those that are ready; where none is, those that still serve while they end."""
 
     def says(endpoint: Json, condition: str, otherwise: bool) -> bool:
-        told = (endpoint.get("conditions") or {}).get(condition)
-        return otherwise if told is None else bool(told)
+        reported = (endpoint.get("conditions") or {}).get(condition)
+        return otherwise if reported is None else bool(reported)
 
     ready = [pair for pair in endpoints if says(pair[0], "ready", True)]
     return ready or [pair for pair in endpoints if says(pair[0], "serving", False) and says(pair[0], "terminating", False)]

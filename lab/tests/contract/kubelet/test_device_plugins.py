@@ -232,15 +232,15 @@ def test_the_status_lists_every_device_with_its_health(on: On) -> None:
             assert entry["name"] == resource
             return {d["resourceID"]: d["health"] for d in entry["resources"]}
 
-        async def told(*wanted: str) -> bool:
+        async def reported(*wanted: str) -> bool:
             return shown(await node.status(name)) == dict(zip("ab", wanted, strict=True))
 
-        await node.until(lambda: told("Healthy", "Healthy"), "both healthy")
+        await node.until(lambda: reported("Healthy", "Healthy"), "both healthy")
         plugin.push([*healthy("a"), pb.Device(ID="b", health="Unhealthy")])
-        await node.until(lambda: told("Healthy", "Unhealthy"), "one unhealthy")
+        await node.until(lambda: reported("Healthy", "Unhealthy"), "one unhealthy")
         plugin.push([])
         await node.until_counts(resource, 0, 0)
-        assert await told("Healthy", "Unhealthy")  # ids that vanish keep their last health
+        assert await reported("Healthy", "Unhealthy")  # ids that vanish keep their last health
         assert (await node.status(name))["phase"] == "Running"
 
     on(work)

@@ -463,9 +463,9 @@ def test_a_timeout_that_is_none_is_refused_and_health_tells_its_checks(with_api:
             400, 'invalid timeout specified in the request URL: time: invalid duration "invalid"')  # fmt: skip
         for good in ("10s", "1m30s", "1.5h", "0"):
             assert (await api.call("GET", MAPS, timeout=good)).code == 200
-        told = (await api.call("GET", "/readyz", verbose="")).whole().decode()
-        assert told.splitlines()[:4] == ["[+]ping ok", "[+]log ok", "[+]etcd ok", "[+]informer-sync ok"]
-        assert told.splitlines()[-1] == "readyz check passed"
+        reported = (await api.call("GET", "/readyz", verbose="")).whole().decode()
+        assert reported.splitlines()[:4] == ["[+]ping ok", "[+]log ok", "[+]etcd ok", "[+]informer-sync ok"]
+        assert reported.splitlines()[-1] == "readyz check passed"
         indicators = (await api.call("GET", "/metrics/slis")).whole().decode()
         assert 'kubernetes_healthcheck{name="etcd",type="readyz"} 1' in indicators.splitlines()
         assert (await api.call("GET", "/livez/ping")).whole() == b"ok"

@@ -222,7 +222,7 @@ def test_an_unknown_token_gets_nothing() -> None:
 USED = {"cpu": {"time": "2026-01-01T00:00:00Z", "usageNanoCores": 7}, "memory": {"workingSetBytes": 4096}}
 
 
-def told(name: str, *containers: Any) -> Json:
+def reported(name: str, *containers: Any) -> Json:
     return {"podRef": {"name": name, "namespace": "default", "uid": "u"}, "containers": list(containers)}
 
 
@@ -241,7 +241,13 @@ def test_what_one_kubelet_tells_amiss_or_of_others_spoils_no_answer_of_kubectl_t
             for body in (b"no json", b"[]", b"{}", b"[" * 100_000, b'{"node": 1, "pods": {}}', b'{"node": {}, "pods": [7, {}]}'):
                 kubelet.summary = body
                 assert await asked("nodes") == await asked("pods") == []
-            pods = [told("p", good), told("p", {"name": "begins"}), told("other", good), told("gone", good), {"podRef": 1}]
+            pods = [
+                reported("p", good),
+                reported("p", {"name": "begins"}),
+                reported("other", good),
+                reported("gone", good),
+                {"podRef": 1},
+            ]
             kubelet.summary = json.dumps({"node": {"nodeName": "n2", **USED}, "pods": pods}).encode()
             assert await asked("pods") == ["p"]
             assert await asked("nodes") == ["n1"], "whoever calls itself otherwise"

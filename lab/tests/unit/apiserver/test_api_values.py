@@ -157,15 +157,15 @@ def test_a_definition_from_a_typed_client_keeps_what_its_lists_and_maps_hold() -
                      "none": {"additionalProperties": False}}  # fmt: skip
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0, "1970-01-01T00:00:00Z"), (-1, "1969-12-31T23:59:59Z"),
+@pytest.mark.parametrize(("seconds", "reported"), [(0, "1970-01-01T00:00:00Z"), (-1, "1969-12-31T23:59:59Z"),
                                                (-62_135_596_800, None), (1 << 60, "")])  # fmt: skip
-def test_times_before_1970_are_times(seconds: int, told: str | None) -> None:
+def test_times_before_1970_are_times(seconds: int, reported: str | None) -> None:
     data = envelope(b"v1", b"Secret", message((1, message((1, b"x"), (8, message((1, seconds)))))))
-    if told == "":
+    if reported == "":
         with pytest.raises(Malformed):
             decode_object(data, types())
         return
-    assert decode_object(data, types())["metadata"].get("creationTimestamp") == told
+    assert decode_object(data, types())["metadata"].get("creationTimestamp") == reported
 
 
 def test_zero_is_kept_where_it_is_meant() -> None:

@@ -58,7 +58,7 @@ def test_what_stops_a_cluster_says_by_what_words_it_comes_back_with_the_same_nod
     assert "`pumice up --config three-nodes.yaml` starts it again" in done.stdout
 
 
-def told(capsys: pytest.CaptureFixture[str], data: DataDir, output: Output, **world: Any) -> tuple[int, str]:
+def reported(capsys: pytest.CaptureFixture[str], data: DataDir, output: Output, **world: Any) -> tuple[int, str]:
     """Exit code and text, as ``look``, of a world that is given."""
     try:
         status.tell(data, output, **world)
@@ -77,9 +77,9 @@ def test_a_cluster_that_does_not_answer_is_told_after_a_moment(data: DataDir, ca
             "clusters": [{"name": "c", "cluster": {"server": server}}], "users": [{"name": "u", "user": {}}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x",
         }))  # fmt: skip
-        code, text = told(capsys, data, Output.TEXT, patience=0.1)
+        code, text = reported(capsys, data, Output.TEXT, patience=0.1)
         assert (code, text) == (1, "the cluster (pid 4711) runs, but its API server does not answer: nothing came within 0 s\n")
-        code, text = told(capsys, data, Output.JSON, patience=0.1)
+        code, text = reported(capsys, data, Output.JSON, patience=0.1)
         assert (code, json.loads(text)["error"]) == (1, "nothing came within 0 s")
 
 
@@ -94,8 +94,8 @@ def test_programs_are_told_the_cards_and_the_pods(data: DataDir, capsys: pytest.
 
     with data.hold():
         data.write_facts({**FACTS, "pid": 4711})
-        found = json.loads(told(capsys, data, Output.JSON, look=answer)[1])
-        text = told(capsys, data, Output.TEXT, look=answer)[1]
+        found = json.loads(reported(capsys, data, Output.JSON, look=answer)[1])
+        text = reported(capsys, data, Output.TEXT, look=answer)[1]
         assert text.count("a/p (3000 MiB, 50 %)") == 1  # in a pipe, in one line
     assert found["pods"] == [{"namespace": "a", "name": "p", "node": "n1", "phase": "Running"}]
     (card,) = found["cards"]

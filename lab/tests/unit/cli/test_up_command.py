@@ -30,10 +30,16 @@ def test_the_command_line_wins_over_the_cluster_file(config: Path, tmp_path: Pat
     file = ["--config", str(config), "--data-dir", str(tmp_path)]
     words = ["--bare", "--control-plane", "kube", "--port", "0", "--pod-network", "none", "--emulated"]
     assert [call(up.app, [*file, *more]).exit_code for more in ((), words)] == [0, 0]
-    plain, told = brought_up
+    plain, reported = brought_up
     assert (plain.bare, plain.control_plane, plain.port, plain.pod_network, plain.nodes[0].real) == (
         False, "embedded", 6443, "auto", True)  # fmt: skip
-    assert (told.bare, told.control_plane, told.port, told.pod_network, told.nodes[0].real) == (True, "kube", 0, "none", False)
+    assert (reported.bare, reported.control_plane, reported.port, reported.pod_network, reported.nodes[0].real) == (
+        True,
+        "kube",
+        0,
+        "none",
+        False,
+    )
 
 
 @pytest.mark.parametrize(("words", "said"), [

@@ -43,7 +43,7 @@ async def status_of(cluster: Cluster) -> Json:
     return status
 
 
-def told(status: Json) -> list[tuple[str, str]]:
+def reported(status: Json) -> list[tuple[str, str]]:
     return [(c["type"], c["reason"]) for c in status.get("conditions") or () if c["status"] == "True"]
 
 
@@ -57,7 +57,7 @@ def test_a_code_that_fails_the_job_ends_its_other_pods_and_is_told(with_controll
                   podFailurePolicy={"rules": [on_codes("Ignore", 7), on_codes("FailJob", 42, containerName="c")]})
         await cluster.settle(8)
         status = await status_of(cluster)
-        assert told(status) == [("FailureTarget", "PodFailurePolicy"), ("Failed", "PodFailurePolicy")]
+        assert reported(status) == [("FailureTarget", "PodFailurePolicy"), ("Failed", "PodFailurePolicy")]
         (first,) = [p for p in await cluster.pods() if p["metadata"]["labels"][INDEX] == "0"]
         assert status["conditions"][-1]["message"] == (
             f"Container c for pod default/{first['metadata']['name']} failed with exit code 42 matching FailJob rule at index 1")
@@ -73,7 +73,7 @@ def test_a_failure_that_is_ignored_costs_nothing_of_the_limit(with_controllers: 
         await cluster.settle(35)
         assert len(await cluster.pods("Failed")) == 3
         status = await status_of(cluster)
-        assert (status.get("failed"), told(status)) == (None, [])
+        assert (status.get("failed"), reported(status)) == (None, [])
 
     with_controllers(work)
 
@@ -82,13 +82,13 @@ def test_a_job_that_is_asked_to_end_first_says_so_and_has_failed_when_its_last_p
     body = a_job(backoffLimit=0)
     actions = reconcile(body, [a_pod("Failed", code=1), a_pod("Running")], 100.0)
     said = status_written(actions)
-    assert told(said) == [("FailureTarget", "BackoffLimitExceeded")]
+    assert reported(said) == [("FailureTarget", "BackoffLimitExceeded")]
     assert (said["terminating"], said["failed"], said["active"]) == (1, 2, None)
     body["status"] = said
     ending = a_pod("Running", deleting=True)
     assert reconcile(body, [a_pod("Failed", code=1), ending], 101.0) == []
     said = status_written(reconcile(body, [a_pod("Failed", code=1)], 102.0))
-    assert told(said) == [("FailureTarget", "BackoffLimitExceeded"), ("Failed", "BackoffLimitExceeded")]
+    assert reported(said) == [("FailureTarget", "BackoffLimitExceeded"), ("Failed", "BackoffLimitExceeded")]
     assert said["failed"] == 2
 
 
@@ -119,7 +119,7 @@ def test_containers_that_restart_themselves_stop_at_the_limit(with_controllers: 
     async def work(cluster: Cluster) -> None:
         await job(cluster, "exit 1", policy="OnFailure", backoffLimit=1)
         await cluster.settle(60)
-        assert told(await status_of(cluster))[-1] == ("Failed", "BackoffLimitExceeded")
+        assert reported(await status_of(cluster))[-1] == ("Failed", "BackoffLimitExceeded")
 
     with_controllers(work)
 
@@ -129,11 +129,11 @@ def test_an_index_that_fails_too_often_is_given_up_and_the_others_go_on(with_con
         await job(cluster, "exit 0 1 0", completions=3, parallelism=3, **INDEXED, backoffLimitPerIndex=1)
         await cluster.settle(8)
         status = await status_of(cluster)
-        assert (status["completedIndexes"], status["failedIndexes"], told(status)) == ("0,2", "", [])
+        assert (status["completedIndexes"], status["failedIndexes"], reported(status)) == ("0,2", "", [])
         await cluster.settle(20)
         status = await status_of(cluster)
         assert (status["completedIndexes"], status["failedIndexes"], status["failed"]) == ("0,2", "1", 2)
-        assert told(status) == [("FailureTarget", "FailedIndexes"), ("Failed", "FailedIndexes")]
+        assert reported(status) == [("FailureTarget", "FailedIndexes"), ("Failed", "FailedIndexes")]
         failed = await cluster.pods("Failed")
         assert sorted(p["metadata"]["annotations"][FAILURES] for p in failed) == ["0", "1"]
 
@@ -147,7 +147,7 @@ def test_a_job_gives_up_when_too_many_indexes_have_failed(with_controllers: With
                   maxFailedIndexes=1, podFailurePolicy={"rules": rules})
         await cluster.settle(8)
         status = await status_of(cluster)
-        assert (status["failedIndexes"], told(status)[-1]) == ("0,1", ("Failed", "MaxFailedIndexesExceeded"))
+        assert (status["failedIndexes"], reported(status)[-1]) == ("0,1", ("Failed", "MaxFailedIndexesExceeded"))
 
     with_controllers(work)
 
@@ -177,7 +177,7 @@ def test_a_job_is_a_success_when_its_leader_is(with_controllers: With) -> None:
                   successPolicy={"rules": [{"succeededIndexes": "0"}]})
         await cluster.settle(8)
         status = await status_of(cluster)
-        assert told(status) == [("SuccessCriteriaMet", "SuccessPolicy"), ("Complete", "SuccessPolicy")]
+        assert reported(status) == [("SuccessCriteriaMet", "SuccessPolicy"), ("Complete", "SuccessPolicy")]
         assert status["conditions"][-1]["message"] == "Matched rules at index 0"
         assert (status["completedIndexes"], status["succeeded"], status.get("failed")) == ("0", 1, None)
         assert not await cluster.pods("Running")
@@ -216,7 +216,7 @@ def test_what_is_suspended_has_not_failed(with_controllers: With) -> None:
         await cluster.kube.patch(JOBS, "j", {"spec": {"suspend": True}}, "default")
         await cluster.settle(40)
         status = await status_of(cluster)
-        assert (await cluster.pods(), status.get("failed"), told(status)) == ([], None, [("Suspended", "JobSuspended")])
+        assert (await cluster.pods(), status.get("failed"), reported(status)) == ([], None, [("Suspended", "JobSuspended")])
 
     with_controllers(work)
 

@@ -133,6 +133,6 @@ async def leaving(cluster: Cluster) -> set[str]:
     """Those that are gone or go."""
     there = {pod["metadata"]["name"] for pod in await cluster.pods() if not pod["metadata"].get("deletionTimestamp")}
     events = (await cluster.kube.list(EVENTS, "default"))["items"]
-    told = {e["involvedObject"]["name"] for e in events if e["reason"] == "TaintManagerEviction"}
-    assert not told & there
-    return told
+    reported = {e["involvedObject"]["name"] for e in events if e["reason"] == "TaintManagerEviction"}
+    assert not reported & there
+    return reported

@@ -225,13 +225,13 @@ def test_a_namespace_ends_its_pods_before_what_they_use_and_says_what_is_left() 
     pod = Vertex(PODS, Meta(name="p", namespace="n", uid="2", finalizers=["example.com/mine"]))
     first = namespaces.reconcile(namespace, [used, pod], "", 7.0)
     assert [action.name for action in first if isinstance(action, Delete)] == ["p"]
-    (told,) = [action.body["status"]["conditions"] for action in first if isinstance(action, Patch)]
-    assert {c["type"]: c["message"] for c in told if c["status"] == "True"} == {
+    (reported,) = [action.body["status"]["conditions"] for action in first if isinstance(action, Patch)]
+    assert {c["type"]: c["message"] for c in reported if c["status"] == "True"} == {
         "NamespaceContentRemaining":
             "Some resources are remaining: configmaps. has 1 resource instances, pods. has 1 resource instances",
         "NamespaceFinalizersRemaining":
             "Some content in the namespace has finalizers remaining: example.com/mine in 1 resource instances"}
-    namespace["status"] = {"phase": "Terminating", "conditions": told}
+    namespace["status"] = {"phase": "Terminating", "conditions": reported}
     again = namespaces.reconcile(namespace, [used, pod], "", 9.0)
     assert not any(isinstance(action, Patch) for action in again)
     last = namespaces.reconcile(namespace, [used], "", 9.0)

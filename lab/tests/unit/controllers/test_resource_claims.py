@@ -67,8 +67,8 @@ def test_a_template_that_comes_later_is_waited_for_and_the_pod_is_told(with_cont
         await cluster.settle()
         assert await cluster.names(RESOURCE_CLAIMS) == []
         events = (await cluster.kube.list(EVENTS, "default"))["items"]
-        [told] = [event["message"] for event in events if event["reason"] == "FailedResourceClaimCreation"]
-        assert 'resource claim template "one": resourceclaimtemplate.resource.k8s.io "one" not found' in told
+        [reported] = [event["message"] for event in events if event["reason"] == "FailedResourceClaimCreation"]
+        assert 'resource claim template "one": resourceclaimtemplate.resource.k8s.io "one" not found' in reported
         await claim_template(cluster)
         await cluster.settle()
         assert len(await cluster.names(RESOURCE_CLAIMS)) == 1

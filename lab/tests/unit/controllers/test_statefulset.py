@@ -57,7 +57,7 @@ def _never_ready() -> Json:
     return made
 
 
-async def _told(cluster: Cluster) -> list[str]:
+async def _reported(cluster: Cluster) -> list[str]:
     """Which pods it made and deleted, in turn."""
     events = (await cluster.kube.list(EVENTS, "default"))["items"]
     of_it = [event for event in events if event["involvedObject"]["kind"] == "StatefulSet"]
@@ -78,7 +78,7 @@ def test_pods_come_in_the_order_of_their_numbers_and_go_in_the_reverse(with_cont
         over = await cluster.kube.get(STATEFUL_SETS, "web", "default")
         await cluster.settle(60)
         assert await cluster.kube.get(STATEFUL_SETS, "web", "default") == over, "who has what he wants writes nothing"
-        assert await _told(cluster) == [
+        assert await _reported(cluster) == [
             *(f"Created pod: web-{i}" for i in range(3)),
             *(f"Deleted pod: web-{i}" for i in (2, 1, 0)),
         ]
@@ -162,7 +162,7 @@ def test_a_new_template_is_rolled_out_from_the_last_pod_and_back(with_controller
         await _patch(cluster, {"template": _with_image("new")})
         await cluster.settle(200)
         assert await _images(cluster) == ["new"] * 3
-        deleted = [told for told in await _told(cluster) if told.startswith("Deleted")]
+        deleted = [reported for reported in await _reported(cluster) if reported.startswith("Deleted")]
         assert deleted == [f"Deleted pod: web-{i}" for i in (2, 1, 0)]
         status = await _status(cluster)
         assert status["currentRevision"] == status["updateRevision"] != first

@@ -45,7 +45,7 @@ async def see(cluster: Cluster, resource: Resource, name: str) -> Json:
     return found
 
 
-async def told(cluster: Cluster, name: str) -> list[tuple[str, str, str]]:
+async def reported(cluster: Cluster, name: str) -> list[tuple[str, str, str]]:
     events = (await cluster.kube.list(EVENTS, "default"))["items"]
     return [(e["type"], e["reason"], e["message"]) for e in events if e["involvedObject"]["name"] == name]
 
@@ -94,7 +94,7 @@ def test_a_claim_waits_for_its_first_consumer_where_its_class_says_so(with_contr
         await claim(cluster, "c", "wait")
         await cluster.settle()
         assert (await see(cluster, CLAIMS, "c"))["status"]["phase"] == "Pending"
-        assert ("Normal", "WaitForFirstConsumer", "waiting for first consumer to be created before binding") in await told(
+        assert ("Normal", "WaitForFirstConsumer", "waiting for first consumer to be created before binding") in await reported(
             cluster, "c")
         uid = (await see(cluster, CLAIMS, "c"))["metadata"]["uid"]  # the scheduler names the claim on the volume
         reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": "c", "uid": uid}
@@ -120,7 +120,7 @@ def test_a_claim_without_a_volume_says_why(with_controllers: With, class_: str, 
         await storage_class(cluster, "csi", "example.com/csi")
         await claim(cluster, "c", class_)
         await cluster.settle(3)
-        assert event in await told(cluster, "c")
+        assert event in await reported(cluster, "c")
         await volume(cluster, "v", class_=class_)
         await cluster.settle()
         assert (await see(cluster, CLAIMS, "c"))["status"]["phase"] == "Bound"
@@ -170,7 +170,7 @@ def test_what_becomes_of_a_volume_is_its_policys(with_controllers: With, spec: J
         if left:
             assert left["status"].get("message") == message
         if message:
-            assert ("Warning", "VolumeFailedDelete", message) in await told(cluster, "v")
+            assert ("Warning", "VolumeFailedDelete", message) in await reported(cluster, "v")
         await claim(cluster, "c")  # another one of the same name
         await cluster.settle()
         assert (await see(cluster, CLAIMS, "c"))["status"]["phase"] == "Pending"
@@ -196,7 +196,7 @@ def test_a_claim_that_names_a_volume_gets_none_that_it_would_not_be_given(
         await cluster.settle(3)
         assert (await see(cluster, CLAIMS, "c"))["status"]["phase"] == "Pending"
         assert (await see(cluster, VOLUMES, "v"))["spec"].get("claimRef") == taken_by
-        assert ("Warning", *event) in await told(cluster, "c")
+        assert ("Warning", *event) in await reported(cluster, "c")
 
     with_controllers(work)
 
@@ -266,7 +266,7 @@ def test_a_claim_whose_volume_is_gone_is_lost(with_controllers: With) -> None:
         await cluster.kube.patch(VOLUMES, "v", {"metadata": {"finalizers": None}})
         await cluster.settle()
         assert (await see(cluster, CLAIMS, "c"))["status"]["phase"] == "Lost"
-        assert [event[1] for event in await told(cluster, "c")] == ["ClaimLost"]
+        assert [event[1] for event in await reported(cluster, "c")] == ["ClaimLost"]
 
     with_controllers(work)
 
@@ -316,7 +316,7 @@ def test_a_folder_is_made_for_a_claim_once_its_node_is_chosen_and_goes_with_it(w
             "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}})  # fmt: skip
         await cluster.settle()
         assert await cluster.names(VOLUMES, "") == []
-        assert [reason for _, reason, _ in await told(cluster, "c")] == ["WaitForFirstConsumer"]
+        assert [reason for _, reason, _ in await reported(cluster, "c")] == ["WaitForFirstConsumer"]
         await _chosen(cluster, "c")
         mine = await see(cluster, CLAIMS, "c")
         assert (mine["status"]["phase"], mine["spec"]["storageClassName"]) == ("Bound", "standard")
@@ -341,6 +341,6 @@ def test_what_is_no_folder_is_not_made_and_the_claim_says_why(with_controllers: 
         await claim(cluster, "c", "standard", **spec)
         await _chosen(cluster, "c")
         assert await cluster.names(VOLUMES, "") == []
-        assert any(reason == "ProvisioningFailed" and why in text for _, reason, text in await told(cluster, "c"))
+        assert any(reason == "ProvisioningFailed" and why in text for _, reason, text in await reported(cluster, "c"))
 
     with_controllers(work)

@@ -51,8 +51,8 @@ def test_a_deployment_has_its_pods_and_says_so(with_controllers: With) -> None:
         assert {c["type"]: c["status"] for c in status["conditions"]} == {"Available": "True", "Progressing": "True"}
         assert len(await cluster.pods("Running")) == 3
         events = (await cluster.kube.list(EVENTS, "default"))["items"]
-        told = [(e["involvedObject"]["kind"], e["reason"]) for e in events if e["involvedObject"]["kind"] != "Pod"]
-        assert sorted(told) == [("Deployment", "ScalingReplicaSet"), *[("ReplicaSet", "SuccessfulCreate")] * 3]
+        reported = [(e["involvedObject"]["kind"], e["reason"]) for e in events if e["involvedObject"]["kind"] != "Pod"]
+        assert sorted(reported) == [("Deployment", "ScalingReplicaSet"), *[("ReplicaSet", "SuccessfulCreate")] * 3]
 
     with_controllers(work)
 
@@ -370,8 +370,8 @@ def test_what_has_no_effect_says_so(with_controllers: With, resource: Resource, 
         await cluster.make(resource, kind, "a", spec)
         await cluster.settle()
         events = (await cluster.kube.list(EVENTS, "default"))["items"]
-        told = [e["message"] for e in events if e["involvedObject"]["kind"] == kind]
-        assert [text.partition(":")[0] for text in told] == [f"{kind}s have no effect in this cluster"]
+        reported = [e["message"] for e in events if e["involvedObject"]["kind"] == kind]
+        assert [text.partition(":")[0] for text in reported] == [f"{kind}s have no effect in this cluster"]
 
     with_controllers(work)
 

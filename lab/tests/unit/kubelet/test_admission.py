@@ -85,7 +85,7 @@ def test_allocate_comes_before_the_fit_check(on_node: OnNode) -> None:
         await here.settle()
         await here.pod("holder", limits={NUMBER: 4})
         await here.settle()
-        here.simulator.devices.books.pods.clear()
+        here.simulator.devices.pod_devices.pods.clear()
         here.simulator.devices.in_use.clear()
         plugin = here.plug(FakePlugin(), devices(*"abcd"))
         await here.pod("p", limits={NUMBER: 4})
@@ -169,7 +169,7 @@ def test_pods_that_were_admitted_in_the_moment_of_a_kill_keep_their_devices(on_n
         for name in "pqr":
             await here.pod(name, limits={NUMBER: 1})
         await here.settle()
-        before = here.simulator.devices.books.devices()
+        before = here.simulator.devices.pod_devices.devices()
         assert len(before[NUMBER]) == 3
         await here.shut()
         await here.boot(checkpoint=True)
@@ -177,7 +177,7 @@ def test_pods_that_were_admitted_in_the_moment_of_a_kill_keep_their_devices(on_n
         await here.settle(10)
         assert {(await here.status(name))["phase"] for name in "pqr"} == {"Running"}
         assert plugin.allocations() == []
-        assert here.simulator.devices.books.devices() == before
+        assert here.simulator.devices.pod_devices.devices() == before
 
     on_node(work)
 

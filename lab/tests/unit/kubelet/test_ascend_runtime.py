@@ -94,7 +94,7 @@ def test_whole_cards_are_left_as_they_are(machine: NpuMachine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "told", "again"),
+    ("env", "reported", "again"),
     [
         ({"ASCEND_VISIBLE_DEVICES": "0", "ASCEND_VNPU_SPECS": "vir03"}, "'vir03' is no template", False),
         ({"ASCEND_VISIBLE_DEVICES": "0,1", "ASCEND_VNPU_SPECS": "vir02"}, "needs exactly one visible device, not '0,1'", False),
@@ -103,10 +103,10 @@ def test_whole_cards_are_left_as_they_are(machine: NpuMachine) -> None:
         ({"ASCEND_VISIBLE_DEVICES": "0", "ASCEND_VNPU_SPECS": "vir16"}, "no vNPU vir16 on device 0", True),
     ],
 )
-def test_what_cannot_be_made_is_not_started(machine: NpuMachine, env: dict[str, str], told: str, again: bool) -> None:
+def test_what_cannot_be_made_is_not_started(machine: NpuMachine, env: dict[str, str], reported: str, again: bool) -> None:
     with pytest.raises(StartFailed) as refused:
         asyncio.run(around(Below(), machine).start(spec(**env), nothing))
-    assert told in refused.value.message
+    assert reported in refused.value.message
     assert refused.value.transient is again
 
 
@@ -136,15 +136,15 @@ def test_a_slice_that_a_device_plugin_made_is_opened_by_its_container_and_outliv
 
 
 @pytest.mark.parametrize(
-    ("visible", "told", "again"),
+    ("visible", "reported", "again"),
     [
         ("107", "vNPU 107 cannot be mapped: there is no vNPU 107", True),
         ("100,101", "needs exactly one vNPU, not '100,101'", False),
     ],
 )  # fmt: skip
-def test_a_slice_that_is_not_there_is_not_mapped(machine: NpuMachine, visible: str, told: str, again: bool) -> None:
+def test_a_slice_that_is_not_there_is_not_mapped(machine: NpuMachine, visible: str, reported: str, again: bool) -> None:
     wanted = spec(ASCEND_VISIBLE_DEVICES=visible, ASCEND_RUNTIME_OPTIONS="VIRTUAL")
     with pytest.raises(StartFailed) as refused:
         asyncio.run(around(Below(), machine).start(wanted, nothing))
-    assert told in refused.value.message
+    assert reported in refused.value.message
     assert refused.value.transient is again

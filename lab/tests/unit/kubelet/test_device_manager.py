@@ -13,7 +13,7 @@ import pytest
 from lab.tests.unit.kubelet.world import NUMBER, FakePlugin, devices
 
 from pumice_lab.kubelet.devices import checkpoint
-from pumice_lab.kubelet.devices.manager import AllocationRefused, Books, DeviceManager
+from pumice_lab.kubelet.devices.manager import AllocationRefused, DeviceManager, PodDevices
 from pumice_lab.kubelet.devices.plugin import Allocation, Device, Options, is_extended
 
 MEMORY = "volcano.sh/vgpu-memory"
@@ -136,7 +136,7 @@ def test_ids_and_the_order_of_resources_are_random() -> None:
             made.listed(resource, devices("a", "b", "c"))
         admit(made, pod("p", box("c", 1, limits={MEMORY: 1})))
         orders.add(tuple(order))
-        firsts |= made.books.devices()[NUMBER]
+        firsts |= made.pod_devices.devices()[NUMBER]
     assert orders == {(NUMBER, MEMORY), (MEMORY, NUMBER)}
     assert firsts == {"a", "b", "c"}
 
@@ -221,7 +221,7 @@ def test_each_container_gets_its_own_answer() -> None:
 def test_a_resource_that_was_never_known_is_no_reason_to_refuse() -> None:
     made = manager()
     admit(made, pod("p", box("c", 4)))
-    assert made.books.pods == {}
+    assert made.pod_devices.pods == {}
 
 
 def test_too_few_free_devices() -> None:
@@ -273,7 +273,7 @@ def test_devices_of_an_ended_pod_are_freed_at_the_next_device_admission() -> Non
     admit(made, pod("no-devices", box("c")))
     assert made.in_use[NUMBER] == {"a"}
     admit(made, pod("second", box("c", 1)))
-    assert list(made.books.pods) == ["second"]
+    assert list(made.pod_devices.pods) == ["second"]
 
 
 def test_after_a_second_containers_failure_the_first_ones_ids_linger_until_the_next_admission() -> None:
@@ -285,11 +285,11 @@ def test_after_a_second_containers_failure_the_first_ones_ids_linger_until_the_n
 
     plugin._answer = answer
     refused(made, pod("half", box("one", 1), box("two", 1)))
-    assert list(made.books.pods) == ["half"]
+    assert list(made.pod_devices.pods) == ["half"]
     assert len(made.in_use[NUMBER]) == 1
     plugin.error = ""
     admit(made, pod("next", box("c", 3)))
-    assert list(made.books.pods) == ["next"]
+    assert list(made.pod_devices.pods) == ["next"]
 
 
 # -- after admission ----------------------------------------------------------------------------------------------------
@@ -321,16 +321,16 @@ def test_a_device_that_vanishes_keeps_its_last_health() -> None:
 
 def _restarted(directory: Path) -> DeviceManager:
     made = manager()
-    books, registered = checkpoint.load(directory)
-    made.remember(books, registered, now=0.0)
+    pod_devices, registered = checkpoint.load(directory)
+    made.remember(pod_devices, registered, now=0.0)
     return made
 
 
 def test_a_restart_keeps_who_holds_what_and_counts_nothing_until_the_plugin_is_back(tmp_path: Path) -> None:
     made, _ = plugged("abc")
-    made.save = lambda books, registered: checkpoint.save(tmp_path, books, registered)
+    made.save = lambda pod_devices, registered: checkpoint.save(tmp_path, pod_devices, registered)
     admit(made, pod("p", box("c", 2)))
-    held = made.books.get("p", "c", NUMBER)
+    held = made.pod_devices.get("p", "c", NUMBER)
     assert held is not None
     again = _restarted(tmp_path)
     assert again.counts(0.0) == {NUMBER: (0, 0)}
@@ -347,7 +347,7 @@ def test_a_restart_keeps_who_holds_what_and_counts_nothing_until_the_plugin_is_b
 def test_the_checkpoint_has_the_kubelets_layout(tmp_path: Path) -> None:
     made, _ = plugged([])
     made.listed(NUMBER, [Device("a", numa=(1,)), Device("b")])
-    made.save = lambda books, registered: checkpoint.save(tmp_path, books, registered)
+    made.save = lambda pod_devices, registered: checkpoint.save(tmp_path, pod_devices, registered)
     admit(made, pod("p", box("c", 2)))
     content = json.loads((tmp_path / "kubelet_internal_checkpoint").read_text())
     assert set(content) == {"Data", "Checksum"}
@@ -361,8 +361,8 @@ def test_the_checkpoint_has_the_kubelets_layout(tmp_path: Path) -> None:
                                     lambda text: "[]"])
 def test_a_damaged_checkpoint_means_empty_books(tmp_path: Path, damage: Any) -> None:
     made, _ = plugged("a")
-    made.save = lambda books, registered: checkpoint.save(tmp_path, books, registered)
+    made.save = lambda pod_devices, registered: checkpoint.save(tmp_path, pod_devices, registered)
     admit(made, pod("p", box("c", 1)))
     path = tmp_path / "kubelet_internal_checkpoint"
     path.write_text(damage(path.read_text()))
-    assert checkpoint.load(tmp_path) == (Books(), [])
+    assert checkpoint.load(tmp_path) == (PodDevices(), [])

@@ -32,10 +32,10 @@ def test_a_probe_that_is_stopped_in_the_moment_of_its_answer_is_stopped():
     """It went on for ever, and its failures restarted the container's successor."""
 
     async def story(turns: int) -> None:
-        command, told = Command(), []
+        command, reported = Command(), []
         probe = {"exec": {"command": ["true"]}, "periodSeconds": 0.001}
         attempt = make_probe(probe, {}, "127.0.0.1", command, "container")  # type: ignore[arg-type]
-        task = asyncio.create_task(watch_probe(probe, attempt, SystemClock(), lambda *result: told.append(result)))
+        task = asyncio.create_task(watch_probe(probe, attempt, SystemClock(), lambda *result: reported.append(result)))
         await asyncio.sleep(0.01)
         command.end.set()
         for _ in range(turns):

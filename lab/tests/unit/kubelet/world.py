@@ -78,8 +78,8 @@ class World:
         if checkpoint:
             self.simulator.take_over()
         self._task = asyncio.create_task(self.simulator.run(self._stop, ready))
-        told = asyncio.create_task(ready.wait())
-        await asyncio.wait({self._task, told}, return_when=asyncio.FIRST_COMPLETED)
+        reported = asyncio.create_task(ready.wait())
+        await asyncio.wait({self._task, reported}, return_when=asyncio.FIRST_COMPLETED)
         if self._task.done():
             self._task.result()
 

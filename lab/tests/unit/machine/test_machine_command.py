@@ -136,6 +136,6 @@ def test_npus_that_cannot_be_meant_are_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
 ) -> None:
     assert pumice("npus", str(tmp_path / "m"), *words) == 2
-    told = capsys.readouterr().err
-    assert sentence in told
-    assert told.count("\n") == 1
+    reported = capsys.readouterr().err
+    assert sentence in reported
+    assert reported.count("\n") == 1

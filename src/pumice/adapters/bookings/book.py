@@ -59,7 +59,7 @@ class Booking(msgspec.Struct, frozen=True):
         return tuple(found[0]) if found else ()
 
     @property
-    def held(self) -> list[tuple[BookedCard, PodDevice]]:
+    def allocated(self) -> list[tuple[BookedCard, PodDevice]]:
         """Each of its cards with what it holds there."""
         return list(zip(self.cards, self.devices, strict=True))
 
@@ -70,7 +70,7 @@ class Booking(msgspec.Struct, frozen=True):
     @property
     def limits(self) -> dict[int, tuple[int, int]]:
         """Bytes and percent (0: no limit) by NVML index."""
-        return {card.index: (device.memory << 20, device.cores) for card, device in self.held}
+        return {card.index: (device.memory << 20, device.cores) for card, device in self.allocated}
 
     @property
     def line(self) -> str:

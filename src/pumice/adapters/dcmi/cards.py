@@ -20,7 +20,7 @@ class DcmiCards:
     def __init__(self, place: str = "", chip: str = "") -> None:
         self._dcmi, self._chip = Dcmi(place), chip
         self._devices: dict[str, Device] = {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._unshared: dict[str, str] = {}
 
     def facts(self) -> tuple[CardFacts, ...]:
@@ -71,8 +71,8 @@ class DcmiCards:
     def events(self) -> tuple[CardEvent, ...]:
         """Those that are ill now, and were not, or otherwise, when asked last."""
         found = {uuid: self._illness(uuid) for uuid in self._devices}
-        fresh = [CardEvent(uuid, LOST, text) for uuid, text in found.items() if text and self._told.get(uuid) != text]
-        self._told = found
+        fresh = [CardEvent(uuid, LOST, text) for uuid, text in found.items() if text and self._reported.get(uuid) != text]
+        self._reported = found
         return tuple(fresh)
 
     def answers(self, uuid: str) -> bool:

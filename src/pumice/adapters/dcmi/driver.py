@@ -181,11 +181,11 @@ class Dcmi:
     def _refusal(self) -> str:
         """Why the emulated driver refused; a real one writes it into its log."""
         try:
-            told = self._library.pumice_npu_refusal
+            reported = self._library.pumice_npu_refusal
         except AttributeError:
             return ""
-        told.restype = ctypes.c_char_p
-        return str(told().decode())
+        reported.restype = ctypes.c_char_p
+        return str(reported().decode())
 
     def _info(self, device: Device, sub: int, out: S) -> S:
         size, number = ctypes.c_uint(ctypes.sizeof(out)), ctypes.c_uint(sub)

@@ -65,7 +65,7 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
     A name has one bearer at a time: where another object was made under the name of one that vanished, the old one's DELETED
     comes before the new one's ADDED, and what is said of the old one afterwards is not passed on.
     """
-    form, limits, told = form_of(kind), limits or WatchLimits(), _Told()
+    form, limits, reported = form_of(kind), limits or WatchLimits(), _Told()
     failures = 0
     version = ""
     synced = False
@@ -73,16 +73,16 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
         try:
             if not version:
                 listed = ""
-                told.begin()
+                reported.begin()
                 async with aclosing(_pages(client, path, selectors, form)) as pages:
                     async for page in pages:
                         for number, entry in enumerate(page.entries):
-                            for event in told.listed(*entry):
+                            for event in reported.listed(*entry):
                                 yield event
                             if number % TURN == TURN - 1:
                                 await asyncio.sleep(0)
                         listed = page.version
-                for event in told.not_listed():
+                for event in reported.not_listed():
                     yield event
                 version, synced = listed, True  # only now: a list that broke off is begun again
                 yield WatchEvent("SYNCED", b"")
@@ -90,7 +90,7 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
             async for line in _watch(client, path, selectors, version, rng, form, limits):
                 failures = 0
                 version = line[1].resource_version or version
-                for event in told.watched(*line):
+                for event in reported.watched(*line):
                     yield event
             if clock.monotonic() - began < SHORT_WATCH_SECONDS:  # do not flood a server that ends watches at once
                 await clock.sleep(BACKOFF.first * (1 + rng.random()))
@@ -102,7 +102,7 @@ async def list_and_watch(client: Transport, path: str, selectors: Mapping[str, s
                 await clock.sleep(BACKOFF.pause(failures, rng))
         except ApiError as error:
             if error.code == 404:
-                for event in told.all_gone():
+                for event in reported.all_gone():
                     yield event
             if error.code == 404 or (error.code in (401, 403, 405) and not synced):
                 raise
@@ -127,12 +127,12 @@ class _Told:
         self._fresh = set()
 
     def listed(self, meta: Any, raw: bytes, obj: Any) -> tuple[WatchEvent, ...]:
-        key, told = _name(meta), _moment(meta)
+        key, reported = _name(meta), _moment(meta)
         before = self._known.get(key)
         self._fresh.add(key)
-        if before == told:
+        if before == reported:
             return ()
-        self._known[key] = told
+        self._known[key] = reported
         if before is None:
             return (WatchEvent("ADDED", raw, obj, listed=True),)
         if _uid(before) == meta.uid:
@@ -171,9 +171,9 @@ class _Told:
             yield WatchEvent("BOOKMARK", raw, obj)
 
 
-def _gone(key: str, told: str) -> WatchEvent:
+def _gone(key: str, reported: str) -> WatchEvent:
     namespace, _, name = key.partition("/")
-    return WatchEvent("DELETED", msgspec.json.encode({"metadata": Meta(name, namespace, _uid(told))}))
+    return WatchEvent("DELETED", msgspec.json.encode({"metadata": Meta(name, namespace, _uid(reported))}))
 
 
 def _name(meta: Any) -> str:
@@ -184,8 +184,8 @@ def _moment(meta: Any) -> str:
     return f"{meta.uid}/{meta.resource_version}"
 
 
-def _uid(told: str) -> str:
-    return told.rpartition("/")[0]
+def _uid(reported: str) -> str:
+    return reported.rpartition("/")[0]
 
 
 async def _pages(client: Transport, path: str, selectors: Mapping[str, str], form: Form) -> AsyncGenerator[Page, None]:

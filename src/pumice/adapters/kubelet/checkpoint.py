@@ -53,7 +53,7 @@ class _Checkpoint(msgspec.Struct, rename="pascal"):
     data: _Data
 
 
-def devices_held(directory: Path, resource: str) -> dict[tuple[str, str], frozenset[str]] | None:
+def allocated_devices(directory: Path, resource: str) -> dict[tuple[str, str], frozenset[str]] | None:
     """The kubelet's own ids of what everyone, (pod UID, container), holds of ``resource``; None when there is no readable
     record."""
     entries = _entries(directory)

@@ -42,7 +42,7 @@ class NvmlSlices:
         return tuple(profile.facts for profile in self._profiles(card))
 
     def slices(self, card: str) -> tuple[Slice, ...]:
-        with _told(f"card {card}"):
+        with _reported(f"card {card}"):
             devices = _devices(_card(card))
             minors = self._minors()
             found = []
@@ -73,13 +73,13 @@ class NvmlSlices:
         return ""
 
     def make(self, place: Place) -> None:
-        with _told(f"slice {place} of card {place.card}"):
+        with _reported(f"slice {place} of card {place.card}"):
             profile = self._profile(place)
             at = pynvml.c_nvmlGpuInstancePlacement_t(start=place.start, size=profile.facts.size)
             pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(_card(place.card), profile.id, ctypes.byref(at))
 
     def fill(self, place: Place) -> str:
-        with _told(f"slice {place} of card {place.card}"):
+        with _reported(f"slice {place} of card {place.card}"):
             profile, instance = self._profile(place), self._instance(place)
             if not _computes(instance):
                 pynvml.nvmlGpuInstanceCreateComputeInstance(instance, _filling(instance, profile.compute))
@@ -89,19 +89,19 @@ class NvmlSlices:
         return here[0][0]
 
     def drain(self, place: Place) -> None:
-        with _told(f"slice {place} of card {place.card}"):
+        with _reported(f"slice {place} of card {place.card}"):
             for compute in _computes(self._instance(place)):
                 pynvml.nvmlComputeInstanceDestroy(compute)
 
     def remove(self, place: Place) -> None:
-        with _told(f"slice {place} of card {place.card}"):
+        with _reported(f"slice {place} of card {place.card}"):
             pynvml.nvmlGpuInstanceDestroy(self._instance(place))
 
     # -- what the driver offers and has --------------------------------------------------------------------------
 
     def _profiles(self, card: str) -> tuple[_Profile, ...]:
         if card not in self._offered:
-            with _told(f"card {card}"):
+            with _reported(f"card {card}"):
                 found = tuple(_offered(_card(card)))
             if not found:
                 return ()  # MIG mode may be switched on yet
@@ -143,7 +143,7 @@ _RIGHTS = "this process may not cut it; the plugin's container needs CAP_SYS_ADM
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _reported(what: str) -> Iterator[None]:
     """NVML's refusals in our words."""
     try:
         yield

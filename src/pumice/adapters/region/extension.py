@@ -110,8 +110,8 @@ def locked_slots(path: str | Path) -> set[int]:
     try:
         while spans:
             first, end = spans.pop()
-            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, SLOTS_AT + first * SLOT_BYTES, (end - first) * SLOT_BYTES, 0)
-            kind, _, start, _, _ = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))
+            requested = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, SLOTS_AT + first * SLOT_BYTES, (end - first) * SLOT_BYTES, 0)
+            kind, _, start, _, _ = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, requested))
             slot = (start - SLOTS_AT) // SLOT_BYTES
             if kind != fcntl.F_UNLCK and first <= slot < end:
                 found.add(slot)

@@ -16,11 +16,11 @@ from typing import Any, Final, TypeVar
 
 import aiohttp
 
-from pumice.adapters.kubelet.checkpoint import devices_held
+from pumice.adapters.kubelet.checkpoint import allocated_devices
 from pumice.adapters.native import vgpu_library
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.owners import ProcOwners
-from pumice.apps.monitor.accounts import books_of
+from pumice.apps.monitor.accounts import accounts_of
 from pumice.apps.monitor.daemon import Settings as MonitorSettings
 from pumice.apps.monitor.driver import DriverWatch
 from pumice.apps.monitor.reader import ContainerUsage, NodeReader
@@ -30,7 +30,7 @@ from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import once
 from pumice.devices.nvidia_vgpu.node.answer import NAMES, digest, files
 from pumice.devices.nvidia_vgpu.node.doctor import sharing_of
-from pumice.devices.nvidia_vgpu.node.doctor_facts import Holding, NodeFacts, PluginPod, Runtime
+from pumice.devices.nvidia_vgpu.node.doctor_facts import ContainerState, NodeFacts, PluginPod, Runtime
 from pumice.model.errors import BadInput
 from pumice.node.findings import ConfigText
 from pumice.ports.cards import CardsUnavailable
@@ -130,8 +130,8 @@ async def _with_cluster(facts: NodeFacts, places: Places, cluster: Cluster, cloc
             await _in_time(synced.wait)
         if own.node is None:
             return replace(facts, api_error=f"the cluster has no node {places.name}")
-        held = devices_held(places.kubelet, sharing_of(facts).number)
-        return await _with_holdings(replace(facts, node=own.node, pods=own.pods, held=held), places, own, clock)
+        allocated = allocated_devices(places.kubelet, sharing_of(facts).number)
+        return await _with_holdings(replace(facts, node=own.node, pods=own.pods, allocated=allocated), places, own, clock)
     finally:
         for watch in watches:
             watch.cancel()
@@ -152,18 +152,18 @@ async def _with_holdings(facts: NodeFacts, places: Places, own: OwnNode, clock: 
     finally:
         reader.close()
         driver.close()
-    books = await books_of(snapshot, seen, ProcOwners(), {pod.uid: pod for pod in own.pods if not pod.finished})
+    accounts = await accounts_of(snapshot, seen, ProcOwners(), {pod.uid: pod for pod in own.pods if not pod.finished})
     published = own.node.metadata.annotations.get(names.HANDED_OUT, "") if own.node is not None else ""
     return replace(
         facts,
         handed=dict(line.split(" ", 1) for line in published.splitlines() if " " in line),
-        holdings=tuple(_holding(usage) for usage in snapshot.usages.values()),
-        unaccounted=tuple(books.unaccounted()),
+        container_states=tuple(_container_state(usage) for usage in snapshot.usages.values()),
+        unaccounted=tuple(accounts.unaccounted()),
     )
 
 
-def _holding(usage: ContainerUsage) -> Holding:
-    return Holding(usage.pod, usage.container.name, usage.devices, usage.claims, usage.trouble, usage.ended)
+def _container_state(usage: ContainerUsage) -> ContainerState:
+    return ContainerState(usage.pod, usage.container.name, usage.devices, usage.claims, usage.trouble, usage.ended)
 
 
 async def _device_config(places: Places, cluster: Cluster) -> ConfigText:

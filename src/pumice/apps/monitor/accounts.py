@@ -14,7 +14,7 @@ from pumice.apps.service.own_node import OwnNode
 from pumice.effects.vocabulary import Event
 from pumice.model.amount import MIB
 from pumice.model.errors import Unavailable
-from pumice.node.accounts import SENTENCES, Books, Granted, Key, Sign, Tenant, Unaccounted, signs
+from pumice.node.accounts import SENTENCES, Accounts, Granted, Key, Sign, Tenant, Unaccounted, signs
 from pumice.node.pods import NodePod
 from pumice.ports.clock import Clock
 from pumice.ports.processes import Owners
@@ -37,7 +37,7 @@ class AccountRounds:
         self.found: list[Unaccounted] = []
         self.measured: Mapping[tuple[Key, str], int] = {}
         self._before: set[tuple[str, ...]] = set()
-        self._told: set[tuple[str, ...]] = set()
+        self._reported: set[tuple[str, ...]] = set()
         self._unlike: dict[tuple[Key, int, int], int] = {}
 
     async def run(self, clock: Clock) -> None:
@@ -51,15 +51,15 @@ class AccountRounds:
         snapshot = await self._reader.snapshot(self._every / 2)
         look = await self._driver.look(self._every / 2)
         pods = {pod.uid: pod for pod in self._own.pods if not pod.finished}
-        books = await books_of(snapshot, look, self._owners, pods)
-        self.found, self.measured = books.unaccounted(), books.measured()
-        await asyncio.to_thread(self._name, books, snapshot)
-        await self._tell(self._sentences(snapshot, pods))
+        accounts = await accounts_of(snapshot, look, self._owners, pods)
+        self.found, self.measured = accounts.unaccounted(), accounts.measured()
+        await asyncio.to_thread(self._name, accounts, snapshot)
+        await self._report(self._sentences(snapshot, pods))
 
-    def _name(self, books: Books, snapshot: Snapshot) -> None:
+    def _name(self, accounts: Accounts, snapshot: Snapshot) -> None:
         """Write the host's numbers into regions that lack them, and still do a round later: a library that sees its own number in
         the driver's list writes that itself, and it counts."""
-        lacking = {(key, slot, pid): host for key, slot, pid, host in books.host_pids()}
+        lacking = {(key, slot, pid): host for key, slot, pid, host in accounts.host_pids()}
         for (key, slot, pid), host in lacking.items():
             path = snapshot.usages[key].path
             if self._unlike.get((key, slot, pid)) == host and path is not None:
@@ -78,30 +78,30 @@ class AccountRounds:
         return {what: make for what, make in now.items() if not what[1] or what[1] in pods}
 
     def _of(self, one: Unaccounted, pods: Mapping[str, NodePod]) -> Event:
-        held = f"{one.memory // MIB} MiB of card {one.card}"
+        used = f"{one.memory // MIB} MiB of card {one.card}"
         if one.owner is None:
             name = self._own.name
-            text = f"a program outside of this node's pods holds {held}: whoever was given that card may find less than promised"
+            text = f"a program outside of this node's pods holds {used}: whoever was given that card may find less than promised"
             return Event.on_node(name, "Warning", UNACCOUNTED, text)
         who = f"container {one.owner[1]}" if one.owner[1] else "a container"
-        text = f"{who} holds {held} more than its region says" if one.region else f"{who} holds {held} without a region"
+        text = f"{who} holds {used} more than its region says" if one.region else f"{who} holds {used} without a region"
         return Event.on_pod(pods[one.owner[0]].metadata, "Warning", UNACCOUNTED, f"{text}: its limit does not hold for them")
 
-    async def _tell(self, now: Mapping[tuple[str, ...], Callable[[], Event]]) -> None:
-        due = [what for what in now if what in self._before and what not in self._told]
+    async def _report(self, now: Mapping[tuple[str, ...], Callable[[], Event]]) -> None:
+        due = [what for what in now if what in self._before and what not in self._reported]
         for what in due[:EVENTS]:
             event = now[what]()
             log.warning("%s %s/%s: %s", event.reason, event.namespace, event.name, event.message)
             await self._own.recorder.try_to_write(event)
-        self._told = (self._told & now.keys()) | set(due[:EVENTS])
+        self._reported = (self._reported & now.keys()) | set(due[:EVENTS])
         self._before = set(now)
 
 
-async def books_of(snapshot: Snapshot, look: Look, owners: Owners, pods: Mapping[str, NodePod]) -> Books:
+async def accounts_of(snapshot: Snapshot, look: Look, owners: Owners, pods: Mapping[str, NodePod]) -> Accounts:
     """``pods``: those that have not ended, by UID."""
     whose = await asyncio.to_thread(owners.owners, [process.pid for process in look.processes])
     tenants = {key: _tenant(usage, snapshot.unit) for key, usage in snapshot.usages.items() if not usage.ended}
-    return Books(look.processes, whose, tenants, pods, _containers(pods))
+    return Accounts(look.processes, whose, tenants, pods, _containers(pods))
 
 
 def suspects(snapshot: Snapshot) -> list[tuple[Key, Sign]]:

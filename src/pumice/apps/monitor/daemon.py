@@ -199,8 +199,8 @@ def _card(usage: ContainerUsage, device: PodDevice, snapshot: Snapshot, names: M
         use = DeviceUse(total=slice_.memory_used) if slice_ is not None else DeviceUse()
         return CardView(device.uuid, limit, device.cores, use, slice_)
     if usage.mps:
-        told = measured.get(((usage.pod.uid, usage.container.name), device.uuid))
-        return CardView(device.uuid, limit, device.cores, DeviceUse(total=told) if told is not None else None)
+        reported = measured.get(((usage.pod.uid, usage.container.name), device.uuid))
+        return CardView(device.uuid, limit, device.cores, DeviceUse(total=reported) if reported is not None else None)
     claim = usage.claims.cards.get(device.uuid) if usage.claims is not None else None
     return CardView(device.uuid, limit, device.cores, claim.use if claim is not None else DeviceUse())
 
@@ -260,12 +260,12 @@ class FeedbackRounds:
         words = feedback(tenants, patience=self._patience)
         for key, word in words.items():
             self._write(paths[key], word.recent, word.limited)
-        told = {key: tenant.recent for key, tenant in tenants.items()}
-        told |= {key: word.recent for key, word in words.items() if word.recent is not None}
-        waiting = frozenset(key for key, recent in told.items() if recent < 0)
+        reported = {key: tenant.recent for key, tenant in tenants.items()}
+        reported |= {key: word.recent for key, word in words.items() if word.recent is not None}
+        waiting = frozenset(key for key, recent in reported.items() if recent < 0)
         for key in waiting:
             self._beat(paths[key], self._every, _floor(snapshot.usages[key]))
-        for key in (self.waiting & told.keys()) - waiting:
+        for key in (self.waiting & reported.keys()) - waiting:
             self._beat(paths[key], None)
         for uid, container in sorted(waiting ^ self.waiting):
             log.info("container %s pod_uid=%s container=%s",

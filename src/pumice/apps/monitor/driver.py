@@ -37,7 +37,7 @@ class DriverWatch:
         self._patience = patience
         self._open, self._cards, self._given, self._clock = opened, cards, cards is not None, clock
         self._worker = Worker("driver")
-        self._asked: asyncio.Task[Look] | None = None
+        self._requested: asyncio.Task[Look] | None = None
         self._began, self._at, self._warned = 0.0, float("-inf"), ""
         self._last = Look()
 
@@ -46,13 +46,13 @@ class DriverWatch:
         now = self._clock.monotonic()
         if now - self._at <= max_age:
             return self._last
-        asked = self._asked
-        if asked is None or asked.done():
+        requested = self._requested
+        if requested is None or requested.done():
             self._began = now
-            asked = self._asked = asyncio.create_task(self._worker.call(self._look))
-        done, _ = await asyncio.wait([asked], timeout=self._patience)
+            requested = self._requested = asyncio.create_task(self._worker.call(self._look))
+        done, _ = await asyncio.wait([requested], timeout=self._patience)
         if done:
-            self._last, self._at = asked.result(), self._clock.monotonic()
+            self._last, self._at = requested.result(), self._clock.monotonic()
             return self._last
         silent = self._clock.monotonic() - self._began
         self._warn(f"the driver has not answered for {self._patience:g} s")
@@ -60,8 +60,8 @@ class DriverWatch:
 
     def close(self) -> None:
         """A call that hangs is left behind with what it uses."""
-        if self._asked is not None:
-            self._asked.cancel()
+        if self._requested is not None:
+            self._requested.cancel()
         self._worker.close(self._give_back, self._patience)
 
     def _give_back(self) -> None:

@@ -104,10 +104,10 @@ class NodeReader:
         folders = ContainerFolders(root)
         there = folders.containers()
         usages: dict[Key, ContainerUsage] = {}
-        published, held = self._published(), dict[str, _Known]()
+        published, allocated = self._published(), dict[str, _Known]()
         for pod in pods:
-            held[pod.uid] = self._held(pod, published)
-            given = held[pod.uid].devices
+            allocated[pod.uid] = self._allocated(pod, published)
+            given = allocated[pod.uid].devices
             if not given:
                 continue
             ended = {status.name for status in pod.container_statuses if "terminated" in status.state}
@@ -119,7 +119,7 @@ class NodeReader:
                         usages[key] = replace(usage, mps=True)
                     else:
                         usages[key] = self._usage(usage, folders, there.get(key))
-        self._allocations = held
+        self._allocations = allocated
         self._seen = frozenset(key for key, usage in usages.items() if usage.claims is not None or usage.trouble or usage.lost)
         return Snapshot(usages, len(there.keys() - usages.keys()), MIB * max(1, self._config.gpu_memory_factor), self._config)
 
@@ -136,7 +136,7 @@ class NodeReader:
         lost = claims is None and not trouble and key in self._seen
         return ContainerUsage(usage.pod, usage.container, usage.devices, usage.ended, path, claims, trouble, lost)
 
-    def _held(self, pod: NodePod, published: str) -> _Known:
+    def _allocated(self, pod: NodePod, published: str) -> _Known:
         """Return the devices of its containers; cached while the pod does not change."""
         config = self._config
         known = self._allocations.get(pod.uid)

@@ -17,7 +17,7 @@ from pumice.apps.node.performing import Performer, Prepare
 from pumice.apps.node.written_node import persist
 from pumice.effects.tasks import first
 from pumice.model.errors import PumiceError
-from pumice.node.pods import Held
+from pumice.node.pods import AllocatedIds
 from pumice.node.protocol import Allocator, Conflict, Refuse, Repeat, Serve
 from pumice.wire import names
 
@@ -79,13 +79,13 @@ class AllocateHandler:
         """By the watch, then by a list past the watch, then whenever something changes, for a while. A watch that has broken
         takes its time to come back: until then it is listed now and again. That somebody is asked for again is believed only
         of who was listed since: with a watch that is away he may be gone, and his ids another pod's."""
-        held = await self._record()
-        decision, listed = await self._ask(ids, held, number), False
+        allocated = await self._record()
+        decision, listed = await self._ask(ids, allocated, number), False
         look = LOOK
         if decision is None or isinstance(decision, Repeat):
             listed = await self._performer.listed()
             look = LOOK if listed else AGAIN
-            decision = await self._ask(ids, held, number)
+            decision = await self._ask(ids, allocated, number)
         deadline = self._own.clock.monotonic() + PATIENCE
         while decision is None or isinstance(decision, Conflict) or (isinstance(decision, Repeat) and not listed):
             now = self._own.clock.monotonic()
@@ -97,7 +97,7 @@ class AllocateHandler:
             if waited == 1 and not isinstance(decision, Conflict):
                 listed = await self._performer.listed()
                 look = LOOK if listed else AGAIN
-            decision = await self._ask(ids, held, number)
+            decision = await self._ask(ids, allocated, number)
         if isinstance(decision, Conflict):
             return self._allocator.refuse(decision.pod, decision.reason)
         return None if isinstance(decision, Repeat) and not listed else decision
@@ -117,13 +117,15 @@ class AllocateHandler:
             if owner is not None and owner.arrival >= there[served.pod.uid].arrival:  # the kubelet passed it over
                 self._own.passed_over(served.pod.uid)
 
-    async def _record(self) -> Held | None:
+    async def _record(self) -> AllocatedIds | None:
         record = await asyncio.to_thread(self._read)
         self.heed(record)
         return None if record is None else {(one.pod, one.container): one.ids for one in record}
 
-    async def _ask(self, ids: Sequence[str], held: Held | None, number: str) -> Serve | Repeat | Refuse | Conflict | None:
-        return await self._performer.decided(lambda: self._allocator.allocate(self._own.pods, ids, held, number))
+    async def _ask(
+        self, ids: Sequence[str], allocated: AllocatedIds | None, number: str
+    ) -> Serve | Repeat | Refuse | Conflict | None:
+        return await self._performer.decided(lambda: self._allocator.allocate(self._own.pods, ids, allocated, number))
 
     async def _serve(self, decision: Serve, gone: Container[str], number: str) -> Any:
         """The answer; None where the pod is gone, and so not the one that is asked for. ``gone``: uids of those of which that was

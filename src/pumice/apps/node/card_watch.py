@@ -34,7 +34,7 @@ class CardWatch:
         self._known: dict[str, CardFacts] = {}
         self._health = Health((), rule)
         self._foreign = foreign or ForeignPrograms(())
-        self._held: dict[str, str] = {}
+        self._allocated: dict[str, str] = {}
         self.uncut: Callable[[list[str]], dict[str, str]] | None = None
         """Which cards cannot be cut as a scheduler likes, and why; it is told which are in MIG mode."""
         self._uncut: dict[str, str] = {}
@@ -58,11 +58,11 @@ class CardWatch:
     def unhealthy(self) -> dict[str, str]:
         """Why a card takes no pods, by UUID: it is ill, programs outside of the cluster or claims hold it, it cannot be cut, or
         its daemon is not there."""
-        held = self._held
-        if why := held.get(""):  # nobody knows which cards
-            held = dict.fromkeys(self._known, why) | held
-            del held[""]
-        return {**self.unserved(), **self._uncut, **held, **self._health.unhealthy}
+        allocated = self._allocated
+        if why := allocated.get(""):  # nobody knows which cards
+            allocated = dict.fromkeys(self._known, why) | allocated
+            del allocated[""]
+        return {**self.unserved(), **self._uncut, **allocated, **self._health.unhealthy}
 
     def soon(self) -> None:
         """Look at everything with the next look: a card did not do what it should."""
@@ -77,7 +77,7 @@ class CardWatch:
         """Look once. Raises CardsUnavailable."""
         facts = await self._call(self._cards.facts)
         self._take(facts)
-        self._held = await self._call(self._foreign.look)
+        self._allocated = await self._call(self._foreign.look)
         if self._rule.off:
             log.warning("health checks are switched off")
             return
@@ -90,7 +90,7 @@ class CardWatch:
 
     async def settle(self) -> None:
         """Learn of every program that began to book before now: called once our socket answers, which stops new ones."""
-        self._held = await self._call(lambda: self._foreign.look(settled=True))
+        self._allocated = await self._call(lambda: self._foreign.look(settled=True))
 
     async def run(self) -> None:
         """Keep looking until cancelled."""
@@ -98,7 +98,7 @@ class CardWatch:
         while True:
             await self._clock.sleep(self._every)
             before = self._known, self.unhealthy
-            self._held = await self._call(self._foreign.look)
+            self._allocated = await self._call(self._foreign.look)
             if not self._rule.off:
                 for event in await self._call(self._cards.events):
                     self._health.event(event)

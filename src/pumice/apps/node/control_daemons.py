@@ -38,7 +38,7 @@ class ControlDaemons:
         self._cards: dict[str, Supervisor] = {}
         self._workers: dict[str, Worker] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._asked: dict[str, float] = {}
+        self._requested: dict[str, float] = {}
 
     def closed(self) -> dict[str, str]:
         """Why cards take no pods, by UUID."""
@@ -52,7 +52,7 @@ class ControlDaemons:
             self._supervisor(card).want(wanted.get(card))
         await asyncio.gather(*(self._steps(card) for card in there))
         if self.closed() != before:
-            self._tell(before)
+            self._report(before)
             self.changed()
 
     async def keep(self) -> None:
@@ -106,10 +106,10 @@ class ControlDaemons:
 
     async def _step(self, card: str) -> Step:
         supervisor, worker, now = self._cards[card], self._workers[card], self._clock.monotonic()
-        ask = supervisor.requested(now) or now >= self._asked.get(card, 0.0) + ASK_EVERY
+        ask = supervisor.requested(now) or now >= self._requested.get(card, 0.0) + ASK_EVERY
         seen = await worker.call(partial(self._control.look, card, ask=ask))
         if ask:
-            self._asked[card] = now
+            self._requested[card] = now
         step = supervisor.next(seen, now)
         try:
             match step:
@@ -140,7 +140,7 @@ class ControlDaemons:
         for server in self._control.servers(card):
             self._control.say(card, *bounds.commands(server))
 
-    def _tell(self, before: Mapping[str, str]) -> None:
+    def _report(self, before: Mapping[str, str]) -> None:
         for card, reason in self.closed().items():
             if before.get(card) != reason:
                 log.warning("card=%s: %s", card, reason)

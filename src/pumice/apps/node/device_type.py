@@ -16,7 +16,7 @@ from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import PATIENCE
 from pumice.metrics.text import MetricFamily
-from pumice.node.pods import Held
+from pumice.node.pods import AllocatedIds
 from pumice.node.protocol import Allocator
 from pumice.ports.cards import Cards
 
@@ -60,7 +60,7 @@ class ServedDevices:
     allocator: Callable[[], Awaitable[Allocator]]
     open: Callable[[], Cards]
     cards: Cards | None = None
-    slicer: Callable[[WrittenNode, Callable[[], Held | None]], Slicer] | None = None
+    slicer: Callable[[WrittenNode, Callable[[], AllocatedIds | None]], Slicer] | None = None
     """Makes the part that cuts its cards into slices; None where nothing is cut."""
     daemons: ControlDaemons | None = None
     """The keeper of its cards' control daemons; None where there are none."""

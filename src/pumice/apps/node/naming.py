@@ -29,7 +29,7 @@ from pumice.apps.node.files import ShareFiles, elsewhere_than_root
 from pumice.apps.node.performing import Performer
 from pumice.effects.tasks import Signal, first
 from pumice.model.errors import PumiceError
-from pumice.node.pods import Container, Held, NodePod
+from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.node.protocol import Conflict, Refuse, Serve, share_file
 from pumice.wire import cdi
 from pumice.wire.objects import NodeInfo
@@ -70,14 +70,14 @@ class NamingHandler:
         self._performer, self._read, self._files, self._links = performer, record, files, links
         self._guessing, self._named = guessing, named
         self._allocator, self._own = performer.allocator, performer.own
-        self._asked: dict[str, float] = {}
+        self._requested: dict[str, float] = {}
         """When a number was answered that the record has not shown yet."""
         self._claims: dict[str, Claim] = {}
         self._one_at_a_time = asyncio.Lock()
         self._performing = asyncio.Lock()
         self._answered = Signal()
         self._swept = float("-inf")
-        self._held: Held = {}
+        self._allocated: AllocatedIds = {}
         """The record as it was seen last."""
         self._seen: Sequence[Recorded] | None = None
 
@@ -93,7 +93,7 @@ class NamingHandler:
             if self._named and (refused := await self._hopeless(ids, record)) is not None:
                 raise refused
             number = self._new_number(record)
-            self._asked[number] = self._own.clock.monotonic()
+            self._requested[number] = self._own.clock.monotonic()
             if self._named:
                 device = pb.CDIDevice(name=cdi.share(number))
                 answer = pb.ContainerAllocateResponse(envs=dict(self._allocator.without), cdi_devices=[device])
@@ -106,7 +106,7 @@ class NamingHandler:
         try:
             return await self._guessing.allocate(ids, number)
         except PluginError:
-            del self._asked[number]
+            del self._requested[number]
             raise
 
     async def pre_start(self, ids: Sequence[str]) -> None:
@@ -127,7 +127,7 @@ class NamingHandler:
     def serving(self) -> bool:
         """Return whether a pod waits for its share."""
         waiting = any(not (claim.done or claim.ended) for claim in self._claims.values())
-        return self._guessing.serving or (self._named and bool(self._asked)) or waiting
+        return self._guessing.serving or (self._named and bool(self._requested)) or waiting
 
     # -- what goes on beside -----------------------------------------------------------------------------------------------
 
@@ -142,13 +142,13 @@ class NamingHandler:
         pause = FIRST_LOOK
         while True:
             answered, changed = self._answered.wait(), self._own.pods_changed.wait()
-            if self._asked or self._due():
+            if self._requested or self._due():
                 record = await self._record()
                 self._look(record)
                 await self._settle_all()
                 self._sweep(record)
-            pause = min(2 * pause, LAST_LOOK) if self._asked else FIRST_LOOK
-            waits = self._own.clock.sleep(pause if self._asked else TRY_AGAIN if self.serving else SWEEP_EVERY)
+            pause = min(2 * pause, LAST_LOOK) if self._requested else FIRST_LOOK
+            waits = self._own.clock.sleep(pause if self._requested else TRY_AGAIN if self.serving else SWEEP_EVERY)
             if await first(answered, changed, waits) == 0:
                 pause = FIRST_LOOK
                 await self._own.clock.sleep(pause)
@@ -157,7 +157,7 @@ class NamingHandler:
         """Return the kubelet's record. Where somebody took the file away, what was seen of it last holds until the next answer:
         the kubelet writes the whole of it anew then."""
         record = await asyncio.to_thread(self._read)
-        if record is None and not self._asked:
+        if record is None and not self._requested:
             return self._seen
         self._seen = record if record is not None else self._seen
         return record
@@ -168,29 +168,29 @@ class NamingHandler:
     def _sweep(self, record: Sequence[Recorded] | None) -> None:
         """Forget what the record does not have any more."""
         now = self._own.clock.monotonic()
-        self._asked = {number: since for number, since in self._asked.items() if now < since + UNCLAIMED}
+        self._requested = {number: since for number, since in self._requested.items() if now < since + UNCLAIMED}
         if record is None or now < self._swept + SWEEP_EVERY:
             return
         self._swept = now
         known = {_number(one) for one in record}
         self._claims = {number: claim for number, claim in self._claims.items() if number in known}
-        self._files.keep({*known, *self._asked})
-        self._links.keep({*known, *self._asked})
+        self._files.keep({*known, *self._requested})
+        self._links.keep({*known, *self._requested})
 
     def _look(self, record: Sequence[Recorded] | None) -> None:
         """Take up what the record says of numbers."""
         now = self._own.clock.monotonic()
         for one in record or ():
             if number := _number(one):
-                self._asked.pop(number, None)
+                self._requested.pop(number, None)
                 self._claims.setdefault(number, Claim(one, now))
         if record is not None:
-            self._held = _held(record)
+            self._allocated = _allocated(record)
         self._guessing.heed(record)
 
     def _new_number(self, record: Sequence[Recorded]) -> str:
         """Of the time and by chance: new, whatever a runtime remembers and whatever the clock was set to."""
-        taken = {*map(_number, record), *self._files.numbers(), *self._links.numbers(), *self._asked}
+        taken = {*map(_number, record), *self._files.numbers(), *self._links.numbers(), *self._requested}
         while True:
             time, chance = int(self._own.clock.now() * 1e9), self._own.rng.getrandbits(64)
             if (number := f"{self._files.first}{time:016x}{chance:016x}") not in taken:
@@ -211,8 +211,10 @@ class NamingHandler:
             if not waiting:
                 continue
             pod, container = waiting[0]
-            held = {**_held(record), (pod.uid, container.name): frozenset(ids)}
-            found = await self._performer.tried(partial(self._allocator.owned, self._own.pods, pod, container.name, held, ""))
+            allocated = {**_allocated(record), (pod.uid, container.name): frozenset(ids)}
+            found = await self._performer.tried(
+                partial(self._allocator.owned, self._own.pods, pod, container.name, allocated, "")
+            )
             if not isinstance(found, Refuse):
                 return None
             if listed:
@@ -286,9 +288,9 @@ class NamingHandler:
             return "its pod has ended"
         if pod.rejected:
             return "the kubelet has rejected its pod"
-        held = {**self._held, (one.pod, one.container): one.ids}
+        allocated = {**self._allocated, (one.pod, one.container): one.ids}
         decision = await self._performer.decided(
-            lambda: self._allocator.owned(self._own.pods, pod, one.container, held, number))
+            lambda: self._allocator.owned(self._own.pods, pod, one.container, allocated, number))
         match decision:
             case Conflict() if not there:
                 if self._own.clock.monotonic() < claim.since + max(PATIENCE, decision.patience):
@@ -376,7 +378,7 @@ def _owner(one: Recorded) -> str:
     return f"{one.pod}_{one.container}"
 
 
-def _held(record: Sequence[Recorded]) -> Held:
+def _allocated(record: Sequence[Recorded]) -> AllocatedIds:
     return {(one.pod, one.container): one.ids for one in record}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pumice.adapters.region.npu_share import read_npu_share
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import once
-from pumice.metrics.npu import Holder, SliceView, SoftView, npu_families
+from pumice.metrics.npu import SliceOwner, SliceView, SoftView, npu_families
 from pumice.metrics.text import MetricFamily
 from pumice.node.pods import NodePod
 from pumice.ports.cards import CardReading, Cards
@@ -31,22 +31,22 @@ async def npu_page(cards: Cards, vnpus: Vnpus, hook: Path, word: str, own: OwnNo
     return await once("NPU metrics", collect)
 
 
-def holders(pods: Iterable[NodePod]) -> dict[int, Holder]:
+def holders(pods: Iterable[NodePod]) -> dict[int, SliceOwner]:
     """Whose each container is, by the id that the driver has of it."""
     return {
-        short: Holder(pod.metadata.namespace, pod.metadata.name, status.name)
+        short: SliceOwner(pod.metadata.namespace, pod.metadata.name, status.name)
         for pod in pods
         for status in pod.container_statuses
         if (short := short_id(status.container_id))
     }
 
 
-def _slices(readings: Iterable[CardReading], vnpus: Vnpus, known: Mapping[int, Holder]) -> Iterator[SliceView]:
+def _slices(readings: Iterable[CardReading], vnpus: Vnpus, known: Mapping[int, SliceOwner]) -> Iterator[SliceView]:
     for card in readings:
         with suppress(NpuRefused):
             for one in vnpus.list(card.uuid):
-                holder = known.get(one.container, Holder())
-                yield SliceView(one.id, card, one.template, one.cores, one.memory, one.used, one.load, holder)
+                owner = known.get(one.container, SliceOwner())
+                yield SliceView(one.id, card, one.template, one.cores, one.memory, one.used, one.load, owner)
 
 
 def _softs(readings: Iterable[CardReading], hook: Path, word: str, pods: Iterable[NodePod]) -> Iterator[SoftView]:
@@ -57,8 +57,8 @@ def _softs(readings: Iterable[CardReading], hook: Path, word: str, pods: Iterabl
             share = read_npu_share(hook / "containers" / f"{pod.uid}_{container.name}" / "vnpu_local_shmem")
             for position, card in enumerate(given if share and not pod.finished else ()):
                 if share and card.uuid in by_uuid and position < len(share.used):
-                    holder = Holder(pod.metadata.namespace, pod.metadata.name, container.name)
-                    yield SoftView(holder, by_uuid[card.uuid], position, share.limit, share.used[position])
+                    owner = SliceOwner(pod.metadata.namespace, pod.metadata.name, container.name)
+                    yield SoftView(owner, by_uuid[card.uuid], position, share.limit, share.used[position])
 
 
 def short_id(container: str) -> int:

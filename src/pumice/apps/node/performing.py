@@ -14,7 +14,7 @@ from pumice.apps.node.written_node import ANSWER, WrittenNode, answered, persist
 from pumice.apps.service.worker import PATIENCE, Worker
 from pumice.effects.tasks import first
 from pumice.effects.vocabulary import EndPod, PatchNode, PatchPod
-from pumice.node.pods import Held, NodePod
+from pumice.node.pods import AllocatedIds, NodePod
 from pumice.node.protocol import Allocator, Answer, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
 from pumice.node.slices import Owners
 from pumice.ports.cards import CardFacts
@@ -26,13 +26,13 @@ T = TypeVar("T")
 
 
 class Slicer(ABC):
-    """The slices of one device type on one node. ``held``: the containers for which the kubelet has written devices down.
+    """The slices of one device type on one node. ``allocated``: the containers for which the kubelet has written devices down.
 
     It knows whose slices are whose, by the watch and by the kubelet's record, and has a thread of its own for the driver.
     """
 
-    def __init__(self, own: WrittenNode, held: Callable[[], Held | None], thread: str) -> None:
-        self._own, self._held = own, held
+    def __init__(self, own: WrittenNode, allocated: Callable[[], AllocatedIds | None], thread: str) -> None:
+        self._own, self._allocated = own, allocated
         self._owners = Owners()
         self._driver = Worker(thread)
 
@@ -59,10 +59,10 @@ class Slicer(ABC):
     def close(self, patience: float = PATIENCE) -> None:
         self._driver.close(patience=patience)
 
-    async def _ask(self) -> Held | None:
+    async def _ask(self) -> AllocatedIds | None:
         """The kubelet's record as it is now, which tells whose slices are held."""
         self.look()
-        found = await asyncio.to_thread(self._held)
+        found = await asyncio.to_thread(self._allocated)
         self._owners.ask(found)
         return found
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 
-from pumice.adapters.kubelet.checkpoint import devices_held, recorded
+from pumice.adapters.kubelet.checkpoint import allocated_devices, recorded
 from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
 from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler
 from pumice.apps.node.answer_links import AnswerLinks
@@ -49,8 +49,8 @@ class Plugin:
         self._allocator, self._own, self._watch, self._settings = allocator, own, watch, settings
         self._folder = settings.device_plugin_dir
         self._clock = own.clock
-        self._held = partial(devices_held, self._folder, allocator.resource)
-        self._slicer = device_type.slicer(own, self._held) if device_type.slicer else None
+        self._allocated = partial(allocated_devices, self._folder, allocator.resource)
+        self._slicer = device_type.slicer(own, self._allocated) if device_type.slicer else None
         watch.uncut = self._slicer.closed if self._slicer else None
         self._prepare, self._daemons, self._by_name = device_type.prepare, device_type.daemons, device_type.by_name
         self._performer = Performer(allocator, own, self._slicer, watch.soon, device_type.learn, device_type.prepare)
@@ -112,7 +112,7 @@ class Plugin:
         if self._resumed and self._own.node is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WORDS):
-                    for effect in self._books(self._own.node):
+                    for effect in self._record(self._own.node):
                         await self._own.perform_soon(effect, "telling what was handed out")
 
     def close(self) -> None:
@@ -146,9 +146,9 @@ class Plugin:
     async def _resume(self) -> None:
         """Go on with the books of the process before."""
         node = self._own.node
-        published = node.metadata.annotations.get(self._allocator.books, "") if node is not None else ""
-        held = await asyncio.to_thread(self._held)
-        self._allocator.resume(published, self._own.pods, held)
+        published = node.metadata.annotations.get(self._allocator.record_annotation, "") if node is not None else ""
+        allocated = await asyncio.to_thread(self._allocated)
+        self._allocator.resume(published, self._own.pods, allocated)
         self._resumed = True
 
     def _servable(self) -> Iterator[str]:
@@ -231,14 +231,18 @@ class Plugin:
             else:
                 await first(changed, self._clock.sleep(pause))
 
-    def _books(self, node: Node) -> list[NodeEffect]:
-        books, text = self._allocator.books, self._allocator.published()
-        return [PatchNode({books: text or None})] if node.metadata.annotations.get(books, "") != text else []
+    def _record(self, node: Node) -> list[NodeEffect]:
+        record_annotation, text = self._allocator.record_annotation, self._allocator.published()
+        return (
+            [PatchNode({record_annotation: text or None})]
+            if node.metadata.annotations.get(record_annotation, "") != text
+            else []
+        )
 
     def _due(self, node: Node) -> list[NodeEffect]:
         """All that is to be written on the node object now. What was handed out is told to schedulers there, because a pod's
         owner may change what stands on the pod."""
-        effects = self._lacking(node) + self._books(node)
+        effects = self._lacking(node) + self._record(node)
         serving = self._handler is not None and self._handler.serving
         if serving or any(pod.awaits(self._allocator.resource) for pod in self._own.pods):
             self._performer.lock.busy()

@@ -98,13 +98,13 @@ class BindResults:
         found = self.enter.engine.half_bound()
         while found:
             await self.clock.sleep(GANG_PATIENCE)
-            asked = self.clock.monotonic()
+            requested = self.clock.monotonic()
             member = next(iter(found[0].tasks.values()), None)
             if member is not None:
                 await find(member.namespace, member.name)
             left = self.enter.engine.half_bound()
             found = [job for job in found if job in left]
-            if self.clock.monotonic() - asked < COUNTED_SILENCE:
+            if self.clock.monotonic() - requested < COUNTED_SILENCE:
                 break
         for job in found:
             self._evict_all(job, job.tasks)

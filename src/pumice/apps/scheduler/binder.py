@@ -177,9 +177,9 @@ class Binder:
             log.info("binding refused pod=%s/%s node=%s cause=%s", effect.namespace, effect.name, effect.node, error)
             if error.code not in CAUTIOUS:
                 return Answer(Outcome.FAILED, error.message)
-            took, asked = self.clock.monotonic() - began, self.clock.monotonic()
+            took, requested = self.clock.monotonic() - began, self.clock.monotonic()
             outcome, text = await self._look(effect, error)
-            there = self.clock.monotonic() - asked < COUNTED_SILENCE
+            there = self.clock.monotonic() - requested < COUNTED_SILENCE
             return Answer(outcome, text, outcome is not Outcome.FAILED, min(took, COUNTED_SILENCE) if there else 0.0)
         return Answer(Outcome.BOUND)
 

@@ -74,7 +74,7 @@ class Configuration:
     strict: bool = False
     unready: bool = True
     """True if a first file that cannot be used is waited out; else it is an error (--disable-default-scheduler-config)."""
-    tell: Callable[[SchedulerEffect], None] = lambda effect: None
+    report: Callable[[SchedulerEffect], None] = lambda effect: None
     refused: int = 0
     """Documents that could not be used."""
     own: Document = field(default_factory=lambda: Document("configuration"))
@@ -147,7 +147,7 @@ class Configuration:
     def _say(self, document: Document, kind: Severity, reason: str, text: str) -> None:
         if document.shown is not None:
             meta = document.shown.metadata
-            self.tell(Event("ConfigMap", "v1", meta.namespace, meta.name, meta.uid, kind, reason, text))
+            self.report(Event("ConfigMap", "v1", meta.namespace, meta.name, meta.uid, kind, reason, text))
 
     def _keep(self, key: str, text: str | None) -> None:
         if self.last_good is not None:

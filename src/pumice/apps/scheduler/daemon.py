@@ -156,7 +156,7 @@ class Scheduler:
     _keeper: asyncio.Task[None] | None = None
     _election: Election | None = None
     _last_cycle: float = -1e9
-    _told: dict[str, str] = field(default_factory=dict)
+    _reported: dict[str, str] = field(default_factory=dict)
     """The last reported fault of each object."""
 
     def __post_init__(self) -> None:
@@ -179,11 +179,11 @@ class Scheduler:
         self.informers = Informers(cluster, clock, self.engine, self._wake, settings.node_selector, enter=self.enter)
         self.configuration = Configuration(
             self.engine, self.informers, conf, settings.conf, settings.configmap, settings.strict, settings.unready_conf,
-            tell=lambda effect: self.writer.put(effect),
+            report=lambda effect: self.writer.put(effect),
         )  # fmt: skip
         self.metrics = SchedulerMetrics(self.engine)
         if self.journal is not None:
-            self.journal.tell = self._journal_changed
+            self.journal.report = self._journal_changed
             self._journal_changed()
         self.page = MetricsPage(self.metrics, lambda: (self.informers.changes, id(self.engine.framework)))
         self.informers.seen = lambda task: self.metrics.reached("Watched", task, clock.now())
@@ -196,7 +196,7 @@ class Scheduler:
         locks = NodeLocks(cluster, clock, rng)
         self.claim_writes = ClaimWrites(
             cluster, clock, rng, state.device_claims, lambda claim: self.enter(Put("ResourceClaim", claim)),
-            here=lambda uid: uid in state.ledger.holdings, allowed=self._leads,
+            here=lambda uid: uid in state.ledger.placements, allowed=self._leads,
         )  # fmt: skip
         self.binder = Binder(
             cluster, clock, rng, results.take,
@@ -282,7 +282,7 @@ class Scheduler:
         if self.settings.leader_elect:
             await self._lead()
         state = self.engine.state
-        log.info("ready nodes=%d pods=%d groups=%d", len(state.ledger.table), len(state.ledger.holdings), len(state.jobs))
+        log.info("ready nodes=%d pods=%d groups=%d", len(state.ledger.table), len(state.ledger.placements), len(state.jobs))
         if self.ready is not None:
             self.ready.set()
         async with asyncio.TaskGroup() as beside:
@@ -368,12 +368,12 @@ class Scheduler:
     def _report_problems(self) -> None:
         """Say once of each object why it, or what part of it, is ignored."""
         problems = self.engine.state.problems
-        if problems == self._told:
+        if problems == self._reported:
             return
         for about, text in problems.items():
-            if self._told.get(about) != text:
+            if self._reported.get(about) != text:
                 log.warning("ignored object=%s cause=%s", about, text)
-        self._told = dict(problems)
+        self._reported = dict(problems)
 
     def _report_notes(self) -> None:
         """Say on PodGroups and queues what of them has no effect yet."""

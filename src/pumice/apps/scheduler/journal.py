@@ -41,7 +41,7 @@ class Journal:
     clock: Clock
     first: Head
     recording: bool = True
-    tell: Callable[[], None] = lambda: None
+    report: Callable[[], None] = lambda: None
     """Called when ``recording`` changes."""
     _folder: Folder = field(default_factory=Folder)
     _number: int = 0
@@ -118,9 +118,9 @@ class Journal:
             self.recording, self._again = False, self.clock.monotonic() + RETRY
             self._number += 1  # a file that follows without a gap has the next number
             self._folder.turn()
-            self.tell()
+            self.report()
         else:
             if not self.recording:
                 log.info("journal goes on folder=%s", self.segments.folder)
                 self.recording = True
-                self.tell()
+                self.report()

@@ -37,12 +37,12 @@ MARKS_WAIT = 1.0
 
 @dataclass(slots=True)
 class StatusRequests:
-    """``tell`` takes an event that belongs to an eviction."""
+    """``report`` takes an event that belongs to an eviction."""
 
     cluster: Cluster
     clock: Clock
     component: str
-    tell: Callable[[Event], None]
+    report: Callable[[Event], None]
     _recorder: EventRecorder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class StatusRequests:
         """Mark the pod and delete it (Volcano pkg/scheduler/cache/cache.go). The marks are for people: without them it goes
         all the same."""
         text = f"Pod is evicted, because of {effect.reason}"
-        self.tell(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "Evict", text))
+        self.report(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "Evict", text))
         now = self.clock.now()
         why = f"{self.component}: preempting to accommodate a higher priority pod"
         conditions = [

@@ -132,7 +132,7 @@ class VolumeWait:
         row = state.ledger.table.row_of.get(effect.node)
         if row is None:
             return False, f"node {effect.node} went while its volumes were waited for"
-        if effect.uid not in state.ledger.holdings:
+        if effect.uid not in state.ledger.placements:
             return False, POD_WENT
         bound = True
         for key, volume in effect.claims:

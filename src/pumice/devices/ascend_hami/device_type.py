@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pumice.devices.device_type import CardRow, DeviceType, Holder, Switch
+from pumice.devices.device_type import CardRow, CardTenant, DeviceType, Switch
 from pumice.devices.settings import Settings
 from pumice.wire import names
 from pumice.wire.ascend_hami import allocated_key, parse_npu_devices, parse_npu_register
@@ -31,7 +31,7 @@ def _by_memory(node: str, word: str, register: str, pods: Sequence[Pod]) -> list
                 if row is not None:
                     row.memory += device.memory
                     row.cores += device.cores
-                    row.holders.append(Holder(pod.key, device.memory, device.cores or None))
+                    row.holders.append(CardTenant(pod.key, device.memory, device.cores or None))
     return rows
 
 

@@ -99,10 +99,10 @@ class Units:
     takes: Mapping[str, Amounts] = field(default_factory=dict)
     grouped: bool = False
 
-    def missing(self, template: str, held: Iterable[str]) -> Missing | None:
+    def missing(self, template: str, allocated: Iterable[str]) -> Missing | None:
         """Return what stands in the way of a slice of that template beside those; None where the driver makes it. How many
         vGroups they lie in nobody says here: as many as there are slices, at most."""
-        slices = [self.takes.get(name, NOTHING) for name in held]
+        slices = [self.takes.get(name, NOTHING) for name in allocated]
         wanted = self.takes.get(template, NOTHING)
         for name, has, want, taken in zip(NAMES, self.has, wanted, map(sum, zip(NOTHING, *slices, strict=True)), strict=True):
             if has and taken + want > has:

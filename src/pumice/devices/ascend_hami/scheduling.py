@@ -108,9 +108,9 @@ class NpuRanking(Ranking):
 
     def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
         facts: Facts = inventory.config
-        held = slices_on(usage)
-        full = sum(bit for name, bit in self._bits.items() if held and self._units.missing(name, held) is not None)
-        return SOFT_NODE * facts.soft + HOLDS_SOFT * (SOFT in held) + RINGED * (facts.rings is not None) + full
+        allocated = slices_on(usage)
+        full = sum(bit for name, bit in self._bits.items() if allocated and self._units.missing(name, allocated) is not None)
+        return SOFT_NODE * facts.soft + HOLDS_SOFT * (SOFT in allocated) + RINGED * (facts.rings is not None) + full
 
 
 class AscendHami(DeviceSharing):
@@ -192,10 +192,10 @@ class AscendHami(DeviceSharing):
 
     def annotations(self, allocation: Allocation, now_ns: int) -> dict[str, str]:
         devices = [[self._device(container_device) for container_device in slot] for slot in allocation.containers]
-        return render_npu_binding(self.chip.word, allocation.node, devices, map(_told, allocation.container_devices), now_ns)
+        return render_npu_binding(self.chip.word, allocation.node, devices, map(_reported, allocation.container_devices), now_ns)
 
     def _device(self, container_device: ContainerDevice) -> NpuDevice:
-        return NpuDevice(container_device.uuid, self.chip.word, container_device.asked, container_device.cores)
+        return NpuDevice(container_device.uuid, self.chip.word, container_device.requested, container_device.cores)
 
     def replay(self, pod: Pod, node: str, inventory: Inventory, handed: str = "") -> Allocation | Refusal | None:
         want = npu_request(pod, self.chip, "")
@@ -209,12 +209,12 @@ class AscendHami(DeviceSharing):
         return FitError(node, Short.NO_DEVICES, f"{REFUSED}: no {self.chip.word} on the node")
 
 
-def _told(container_device: ContainerDevice) -> RuntimeNpu:
+def _reported(container_device: ContainerDevice) -> RuntimeNpu:
     """Whole cards are told by their UUID alone."""
     if container_device.slot is None:
         return RuntimeNpu(container_device.uuid)
     if container_device.slot.profile == SOFT:
-        return RuntimeNpu(container_device.uuid, memory=container_device.asked, cores=container_device.cores)
+        return RuntimeNpu(container_device.uuid, memory=container_device.requested, cores=container_device.cores)
     return RuntimeNpu(container_device.uuid, container_device.slot.profile)
 
 
@@ -241,28 +241,28 @@ def replay_pod(
     if reason:
         doubts.append(Refusal("", f"pod {pod.key} holds NPUs and nothing says for certain which: {reason}"))
     soft = want is not None and want.soft
-    told = {entry.uuid: entry.template for entry in parse_runtime(notes.get(runtime_key(chip.word), "")) or ()}
+    reported = {entry.uuid: entry.template for entry in parse_runtime(notes.get(runtime_key(chip.word), "")) or ()}
     slots = []
     for devices in decoded.slots:
-        held = []
+        allocated = []
         for device in devices:
             place = inventory.config.by_uuid.get(device.uuid)
             if place is None:
                 continue
             card = inventory.cards[place]
-            kind = SOFT if soft else _template(device, card, chip, told)
-            held.append(container_device_of(card, device.memory, device.cores, kind))
-        slots.append(tuple(held))
+            kind = SOFT if soft else _template(device, card, chip, reported)
+            allocated.append(container_device_of(card, device.memory, device.cores, kind))
+        slots.append(tuple(allocated))
     if not any(slots):
         return Allocation(device_type, node, (), tuple(doubts)) if doubts else None
     return Allocation(device_type, node, tuple(slots), tuple(doubts))
 
 
-def _template(device: NpuDevice, card: Card, chip: NpuChip, told: Mapping[str, str]) -> str:
+def _template(device: NpuDevice, card: Card, chip: NpuChip, reported: Mapping[str, str]) -> str:
     """The configuration may have changed since: then what the runtime was told counts."""
     if device.memory >= card.total:
         return ""
-    if name := chip.slice_of(device.memory) or told.get(device.uuid, ""):
+    if name := chip.slice_of(device.memory) or reported.get(device.uuid, ""):
         return name
     size = chip.cut(device.memory)
     return "" if size is None else size.name
@@ -285,8 +285,8 @@ def _contradiction(want: NpuRequest, decoded: NpuDevices, facts: Facts) -> str:
             if device.uuid not in facts.by_uuid:
                 return f"{device.uuid[:100]!r} is no card of the node"
             if device.memory < slot.memory or (want.soft and device.cores != slot.cores):
-                named, asked = f"{device.memory} MB and cores {device.cores}", f"{slot.memory} MB and cores {slot.cores}"
-                return f"{named} are named where {asked} were asked for"
+                named, requested = f"{device.memory} MB and cores {device.cores}", f"{slot.memory} MB and cores {slot.cores}"
+                return f"{named} are named where {requested} were asked for"
     return ""
 
 
@@ -299,7 +299,7 @@ class Left(NamedTuple):
 
     idle: int
     places: int
-    held: tuple[str, ...] = ()
+    allocated: tuple[str, ...] = ()
     most: int = MANY
 
 
@@ -314,15 +314,15 @@ class ChipBoard:
 
     def ways(self, state: Left, need: ContainerRequest) -> Iterable[tuple[Left, str, float]]:
         if need.whole:
-            if not state.held and state.idle >= self.memory:
+            if not state.allocated and state.idle >= self.memory:
                 yield Left(0, 0), "", 0.0
             return
         most = min(state.most, self.units.most_with(need.template))
-        if need.memory > state.idle or not state.places or len(state.held) >= most:
+        if need.memory > state.idle or not state.places or len(state.allocated) >= most:
             return
-        if self.units.missing(need.template, state.held) is None:
-            held = tuple(sorted((*state.held, need.template)))
-            yield Left(state.idle - need.memory, state.places - 1, held, most), need.template, 0.0
+        if self.units.missing(need.template, state.allocated) is None:
+            allocated = tuple(sorted((*state.allocated, need.template)))
+            yield Left(state.idle - need.memory, state.places - 1, allocated, most), need.template, 0.0
 
     def left(self, state: Left) -> float:
         """In MB, over all templates and whole chips, each as frequent as the others."""
@@ -372,7 +372,7 @@ class NpuPlanner(Planner):
         return bool(self.chip.templates) and not want.soft and len(want.filled) == 1 and want.filled[0].count == 1
 
     def lay_out(self, pods: Sequence[Planned], nodes: Sequence[NodeCards]) -> list[tuple[int, str] | None]:
-        chips = few_of_a_sort(self._chips(pods, nodes), len(pods), _Chip.sort, lambda chip: bool(chip.state.held))
+        chips = few_of_a_sort(self._chips(pods, nodes), len(pods), _Chip.sort, lambda chip: bool(chip.state.allocated))
         wants = []
         for number, pod in enumerate(pods):
             slot = _slot(pod.device_request)

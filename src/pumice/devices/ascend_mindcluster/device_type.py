@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pumice.devices.ascend_mindcluster.arguments import CoreArguments
-from pumice.devices.device_type import CardRow, DeviceType, Holder, PluginCommand, Switch
+from pumice.devices.device_type import CardRow, CardTenant, DeviceType, PluginCommand, Switch
 from pumice.devices.settings import Settings
 from pumice.model.hardware.npu import SliceKind, slice_kinds
 from pumice.wire import names
@@ -35,7 +35,7 @@ def _rows_of(kind: SliceKind, node: Node, pods: Sequence[Pod]) -> list[CardRow]:
         for chip in decided.chips if decided else ():
             if chip in rows:
                 rows[chip].cores += 100 * template.cores // per_chip if template else 100
-                rows[chip].holders.append(Holder(pod.key, 0, None, decided.template if decided else ""))
+                rows[chip].holders.append(CardTenant(pod.key, 0, None, decided.template if decided else ""))
     return list(rows.values())
 
 

@@ -189,8 +189,8 @@ def _made(cards: NodeCards) -> str:
     slots = [
         container_device.slot
         for usage in cards.usages
-        for held in usage.holders.values()
-        for container_device in held
+        for allocated in usage.holders.values()
+        for container_device in allocated
         if container_device.slot is not None
     ]
     return f"in the making: {', '.join(sorted({slot.profile for slot in slots if slot.number == IN_THE_MAKING}))}"

@@ -65,7 +65,7 @@ def _pods(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any], str | 
 
 
 def _pod(path: Path, pod: dict[str, Any], scheduled: str | None, device_types: DeviceSharings) -> Iterator[tuple[Path, str]]:
-    yield from (((*path, *below), text) for below, text in asked(pod, "Pod"))
+    yield from (((*path, *below), text) for below, text in requested(pod, "Pod"))
     yield from _annotations((*path, "metadata", "annotations"), (pod.get("metadata") or {}).get("annotations"), device_types)
     spec = pod.get("spec")
     if not isinstance(spec, dict):
@@ -235,7 +235,7 @@ ASKED: Mapping[str, tuple[type[Any], Callable[[Any], tuple[Row, ...]]]] = {
 }  # fmt: skip
 
 
-def asked(value: Any, kind: str) -> Iterator[tuple[Path, str]]:
+def requested(value: Any, kind: str) -> Iterator[tuple[Path, str]]:
     """(where, sentence) for each field of an object of that kind."""
     slice_of, rows_of = ASKED[kind]
     try:
@@ -254,7 +254,7 @@ def unserved(value: dict[str, Any]) -> Iterator[tuple[Path, str]]:
             if isinstance(item, dict):
                 yield from ((("items", number, *path), text) for path, text in unserved(item))
     elif kind == "Queue" and version.startswith("scheduling."):
-        yield from asked(value, kind)
+        yield from requested(value, kind)
     else:
         row = rows(What.KIND).get(str(kind))
         if row is not None and row.resource is not None and version.startswith(f"{row.resource.group}/"):

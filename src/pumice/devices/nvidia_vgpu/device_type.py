@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pumice.devices.device_type import CardRow, DeviceType, Holder, PluginCommand, Switch
+from pumice.devices.device_type import CardRow, CardTenant, DeviceType, PluginCommand, Switch
 from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
 from pumice.devices.settings import Settings
 from pumice.model.cards import Allocation
@@ -64,15 +64,15 @@ def _charge_vgpu(pod: Pod, cards: dict[str, CardRow], slices: Mapping[str, int])
                 memory = slices.get(device.id, device.memory)
                 card.memory += memory
                 card.cores += device.cores
-                card.holders.append(Holder(pod.key, memory, device.cores))
+                card.holders.append(CardTenant(pod.key, memory, device.cores))
 
 
 def _charge_legacy(pod: Pod, cards: dict[int, CardRow]) -> None:
-    asked = sum(round_up(c.resources.limits.get(names.GPU_MEMORY, 0)) for c in pod.spec.containers)
+    requested = sum(round_up(c.resources.limits.get(names.GPU_MEMORY, 0)) for c in pod.spec.containers)
     for index in parse_index(pod.metadata.annotations.get(names.GPU_INDEX)) or ():
         if index in cards:
-            cards[index].memory += asked
-            cards[index].holders.append(Holder(pod.key, asked))
+            cards[index].memory += requested
+            cards[index].holders.append(CardTenant(pod.key, requested))
 
 
 def device_types(config: DeviceConfig | None, settings: Settings) -> list[DeviceSharing]:

@@ -37,7 +37,7 @@ def draft_of(usages: Sequence[Usage], facts: Facts, mode: Mode, failed: int = -1
         for index, geometry in enumerate(facts.geometries):
             holders = usages[index].holders
             if geometry is not None and holders:
-                group[index], used[index] = geometry.held(usages[index])
+                group[index], used[index] = geometry.allocated(usages[index])
     return Draft([u.shares for u in usages], [u.memory for u in usages], [u.cores for u in usages], group, used, failed)
 
 

@@ -93,7 +93,7 @@ def _card(container: ContainerRequest, card: Card, static: CardFitError | None, 
         return None
     best = geometry.roomiest(active, used)
     detail = f"wants a slot of {need_mib} MiB, largest free one has {best} MiB"
-    if geometry.free is not None and geometry.free.first_fit(*geometry.free.held(usage), need_mib):
+    if geometry.free is not None and geometry.free.first_fit(*geometry.free.allocated(usage), need_mib):
         detail += "; a place outside the groups is free, but the node's plugin does not announce that it can cut there"
     return CardFitError(card.uuid, Short.SLOT, need, best // geometry.factor, detail)
 

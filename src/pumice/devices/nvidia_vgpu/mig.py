@@ -121,7 +121,7 @@ class Geometry:
         """The state once that slot is taken, too."""
         return group, used | 1 << number
 
-    def held(self, usage: Usage) -> tuple[int, int]:
+    def allocated(self, usage: Usage) -> tuple[int, int]:
         """The state of a card by the pods on it; (TANGLED, not 0) where they claim what cannot be true together."""
         if not usage.holders:
             return -1, 0

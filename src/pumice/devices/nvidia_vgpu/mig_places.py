@@ -90,7 +90,7 @@ class Places(Geometry):
     def taken(self, active: int, used: int, group: int, number: int) -> tuple[int, int]:
         return group if not used or group == active else self.none, used | self.place(group, number).cover
 
-    def held(self, usage: Usage) -> tuple[int, int]:
+    def allocated(self, usage: Usage) -> tuple[int, int]:
         used = 0
         named = set()
         for container_devices in usage.holders.values():

@@ -98,7 +98,7 @@ class VgpuRanking(Ranking):
         geometry = facts.geometries[card] if card < len(facts.geometries) else None
         if geometry is None:
             return -1
-        state = geometry.number_of(*geometry.held(usage))
+        state = geometry.number_of(*geometry.allocated(usage))
         return state if state < 0 else geometry.number * STATES + state
 
     def empty_kind(self, inventory: Inventory) -> Hashable:
@@ -314,7 +314,7 @@ def replay_pod(
     if pod.spec.node_name != node or is_mirror(pod):
         return None
     if handed:
-        return _held(device_type, pod, node, inventory, parse_pod_devices(handed))
+        return _allocated(device_type, pod, node, inventory, parse_pod_devices(handed))
     notes = pod.metadata.annotations
     facts: Facts = inventory.config
     text = notes.get(names.VGPU_IDS, "") if notes.get(names.VGPU_NODE, node) == node else ""
@@ -326,7 +326,7 @@ def replay_pod(
         return known[1]
     decoded = parse_pod_devices(text)
     reason = contradiction(statement, decoded, facts.by_uuid.__contains__) if statement is not None else ""
-    found = _held(device_type, pod, node, inventory, decoded, reason)
+    found = _allocated(device_type, pod, node, inventory, decoded, reason)
     if isinstance(found, Allocation) and not found.doubts:  # a doubt names the pod
         if len(facts.read) >= TEXTS_KEPT:
             facts.read.clear()
@@ -334,7 +334,7 @@ def replay_pod(
     return found
 
 
-def _held(
+def _allocated(
     device_type: str, pod: Pod, node: str, inventory: Inventory, decoded: PodDevices, reason: str = ""
 ) -> Allocation | Refusal | None:
     """``reason``: why the devices may be others than these."""

@@ -37,8 +37,8 @@ def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:
             opened.append(task)
         else:
             task.error = by_queue(no_room(cycle, task, amounts))
-    held = job.counts[Status.PIPELINED]
-    if job.ready_count + held + sum(task.let_in or not task.gated for task in job.pending.values()) < job.min_available:
+    allocated = job.counts[Status.PIPELINED]
+    if job.ready_count + allocated + sum(task.let_in or not task.gated for task in job.pending.values()) < job.min_available:
         while opened:
             job.set_gate(opened.pop(), Gate.QUEUE)
     for task in opened:
@@ -135,15 +135,15 @@ def rests_on_trust(cycle: Cycle, queue: QueueState) -> bool:
 
 def _staying(cycle: Cycle, queue: QueueState, statement: Statement | None = None) -> Vector:
     """Return what pods of the queue, and of those that share a parent with it, hold in the eyes of the API server."""
-    told = [(each.queue, each.amounts) for each in cycle.state.terminating.unanswered]
+    reported = [(each.queue, each.amounts) for each in cycle.state.terminating.unanswered]
     if statement is not None and statement.evicts:
         going = (step.task for step in statement.steps if isinstance(step, Evict))
-        told += [(task.job.queue, task.amounts) for task in going if task.job is not None]
+        reported += [(task.job.queue, task.amounts) for task in going if task.job is not None]
     found: Vector = {}
-    if told:
+    if reported:
         tree = cycle.state.groups.tree
         above = {each for each in tree.above(queue) if each.name != ROOT_QUEUE}
-        for paid_by, amounts in told:
+        for paid_by, amounts in reported:
             if paid_by is queue or not above.isdisjoint((paid_by, *tree.above(paid_by))):
                 add(found, amounts.items())
     return found

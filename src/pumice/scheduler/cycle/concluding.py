@@ -127,7 +127,7 @@ def _device_claims(cycle: Cycle, task: Task) -> tuple[effects.ReserveClaim, ...]
         effects.ReserveClaim(
             *named(one.key), one.uid, decision.allocation.as_json() if decision is not None else None
         )
-        for one in cycle.state.ledger.holdings[task.uid].claims
+        for one in cycle.state.ledger.placements[task.uid].claims
         for decision in [claims.decisions.get(one.uid)]
     )
 

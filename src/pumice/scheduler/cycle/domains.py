@@ -41,15 +41,15 @@ def place(
     """Place tasks of the job (``larger_first.place``), where it device_requests for it by the network. What is left stays in
     ``tasks``.
     Return whether the search goes on in the next cycle."""
-    asked, policies = topology_of(job), policies_of(job)
-    if asked is None and not policies:
+    requested, policies = topology_of(job), policies_of(job)
+    if requested is None and not policies:
         stop = not beyond and over_cycles.may_stop(cycle, job, tasks)
         return planning.place(cycle, job, statement, tasks, failed_roles, beyond=beyond, may_stop=stop)
     if over_cycles.begun(cycle, job) is not None:  # it asks for other things than when that was begun
         cycle.state.terminating.withdraw(job)
     waiting = list(tasks)
     search = _Search(cycle, job, statement, cycle.state.hyper_nodes.tree, policies, waiting, beyond)
-    search.place(asked or NetworkTopology("soft"), by_network=asked is not None)
+    search.place(requested or NetworkTopology("soft"), by_network=requested is not None)
     tasks[:] = [task for task in waiting if task.status is Status.PENDING] if statement.steps else []
     return False
 
@@ -65,10 +65,10 @@ def reach(cycle: Cycle, job: Job, task: Task) -> list[Domain] | None:
         members = [other for other in job.tasks.values() if group_of(policies, other) == key]
         demands.append((policies[key.policy].network_topology, members))
     found: list[Domain] | None = None
-    for asked, tasks in demands:
-        if asked is None or not asked.hard:
+    for requested, tasks in demands:
+        if requested is None or not requested.hard:
             continue
-        tier = highest_tier(asked, tree)
+        tier = highest_tier(requested, tree)
         wider = [tree.root] if found is None else found
         around = [] if isinstance(tier, str) else _around(tree, tier, _rows(cycle, tasks), tree.root)
         found = [domain for domain in around if any(domain.lies_in(other) for other in wider)]
@@ -78,10 +78,10 @@ def reach(cycle: Cycle, job: Job, task: Task) -> list[Domain] | None:
 def allowed(cycle: Cycle, job: Job, tasks: list[Task]) -> list[Domain] | None:
     """The domains of which one may take these pods of the job, with those that it has: the nearest first, of one tier the one
     that plugins like best. None where the job does not ask for any."""
-    asked, tree = topology_of(job), cycle.state.hyper_nodes.tree
-    if asked is None:
+    requested, tree = topology_of(job), cycle.state.hyper_nodes.tree
+    if requested is None:
         return None
-    tier = highest_tier(asked, tree)
+    tier = highest_tier(requested, tree)
     if isinstance(tier, str):
         return []
     return _best_first(cycle, list(_around(tree, tier, _rows(cycle, job.tasks.values()), tree.root)), tasks)
@@ -115,20 +115,20 @@ class _Search:
         for task in self.job.tasks.values() if self.policies else ():
             self.members.setdefault(group_of(self.policies, task), []).append(task)
 
-    def place(self, asked: NetworkTopology, *, by_network: bool) -> None:
-        tier = highest_tier(asked, self.tree)
+    def place(self, requested: NetworkTopology, *, by_network: bool) -> None:
+        tier = highest_tier(requested, self.tree)
         if isinstance(tier, str):
             self._refuse(tier)
             return
-        held = _rows(self.cycle, self.job.tasks.values())
-        around = list(_around(self.tree, tier, held, self.tree.root)) if by_network else [self.tree.root]
+        allocated = _rows(self.cycle, self.job.tasks.values())
+        around = list(_around(self.tree, tier, allocated, self.tree.root)) if by_network else [self.tree.root]
         if self._first(self._ranked(around, self.tasks), self._whole, self._stands):
             return
         if around and around[-1] is self.tree.root:
             self._whole(self.tree.root)  # nobody is kept away from any node: it waits as any job does, and for the same reasons
             return
-        where = f"tier {asked.highest_tier_name or tier}"
-        if not around and held:
+        where = f"tier {requested.highest_tier_name or tier}"
+        if not around and allocated:
             self._refuse(f"the pods that it has are in no HyperNode of {where} or below together")
         else:
             lacking = f"{self._lacking} pods" if self._lacking > 1 else "it"
@@ -205,10 +205,10 @@ class _Search:
         return sum(task.status in READY_STATUSES for task in self.members[key])
 
     def _place_unit(self, domain: Domain, key: GroupKey | None, policy: SubGroupPolicy | None, tasks: list[Task]) -> bool:
-        asked = None if policy is None else policy.network_topology
+        requested = None if policy is None else policy.network_topology
         around: Iterable[Domain] = [domain]
-        if asked is not None:
-            tier = highest_tier(asked, self.tree)
+        if requested is not None:
+            tier = highest_tier(requested, self.tree)
             if isinstance(tier, str):
                 for task in tasks:
                     task.puzzling, task.error = False, by_nodes(tier)
@@ -273,8 +273,8 @@ def _rows(cycle: Cycle, tasks: Iterable[Task]) -> frozenset[int]:
     return frozenset(row_of[task.node] for task in tasks if task.status in HELD and task.node in row_of)
 
 
-def _around(tree: Tree, tier: int, held: frozenset[int], within: Domain) -> Iterator[Domain]:
+def _around(tree: Tree, tier: int, allocated: frozenset[int], within: Domain) -> Iterator[Domain]:
     """Domains up to that tier that hold all of those rows, as far as they lie within another one; the lowest first."""
     for domain in tree.all():
-        if domain.tier <= tier and held <= domain.members and domain.lies_in(within):
+        if domain.tier <= tier and allocated <= domain.members and domain.lies_in(within):
             yield domain

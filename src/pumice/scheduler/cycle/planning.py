@@ -43,7 +43,7 @@ class Hint(NamedTuple):
 class Got(NamedTuple):
     """The share of a pod: the memory that it asks for, and cores."""
 
-    asked: int
+    requested: int
     cores: int
 
 
@@ -80,7 +80,7 @@ def _of_one_device_type(cycle: Cycle, tasks: Sequence[Task], within: Rows | None
     planner = _planner(cycle, tasks[0])
     if planner is None or len({task.cls for task in tasks}) < 2:
         return {}
-    table, book = cycle.state.ledger.table, cycle.state.ledger.device_tables[tasks[0].cls.device_requests[0].device_type]
+    table, device_table = cycle.state.ledger.table, cycle.state.ledger.device_tables[tasks[0].cls.device_requests[0].device_type]
     rows = _rows(cycle, tasks, within)
     numbers = {row: number for number, row in enumerate(sorted(set().union(*rows)))}
     names = [table.name(row) for row in numbers]
@@ -88,7 +88,7 @@ def _of_one_device_type(cycle: Cycle, tasks: Sequence[Task], within: Rows | None
         Planned(task.cls.device_requests[0], frozenset(numbers[row] for row in open_to), must is None or task.uid in must)
         for task, open_to in zip(tasks, rows, strict=True)
     ]
-    found = planner.lay_out(pods, [book.view(name) for name in names])
+    found = planner.lay_out(pods, [device_table.view(name) for name in names])
     return {task.uid: Hint(names[spot[0]], spot[1]) for task, spot in zip(tasks, found, strict=True) if spot is not None}
 
 
@@ -195,7 +195,7 @@ def _got(choice: Choice) -> Got:
         container_device for allocation in choice.allocations for container_device in allocation.container_devices
     ]
     return Got(
-        sum(container_device.asked for container_device in container_devices),
+        sum(container_device.requested for container_device in container_devices),
         sum(container_device.cores for container_device in container_devices),
     )
 
@@ -208,7 +208,7 @@ def _only_gains(before: Mapping[str, Got], after: Mapping[str, Got]) -> bool:
 
 def _worth(placed: Mapping[str, Got]) -> tuple[int, int]:
     """The memory that they ask for, and how many they are."""
-    return sum(got.asked for got in placed.values()), len(placed)
+    return sum(got.requested for got in placed.values()), len(placed)
 
 
 # -- a gang that does not stand in the order of its pods is tried with the larger requests first -----------------------

@@ -202,9 +202,9 @@ def _emptiest_first(cycle: Cycle, task: Task, rows: Rows) -> tuple[Rows, NDArray
             have = table.alloc[rows, column]
             empty, now = np.minimum(empty, have // amount), np.minimum(now, (have - table.used[rows, column]) // amount)
     for device_request in task.cls.device_requests:
-        book = ledger.device_tables[device_request.device_type]
-        if least := book.device_type.least_memory(device_request):
-            now = np.minimum(now, book.free_memory(rows, table.capacity) // least)
+        device_table = ledger.device_tables[device_request.device_type]
+        if least := device_table.device_type.least_memory(device_request):
+            now = np.minimum(now, device_table.free_memory(rows, table.capacity) // least)
     there = np.array([len(ledger.by_node.get(table.name(row), ())) for row in rows.tolist()], np.int64)
     first = np.lexsort((table.rank()[rows], there, -now))[:MOST]
     return rows[first], empty[first]

@@ -52,7 +52,7 @@ def _give_up(cycle: Cycle) -> None:
         if not state.ledger.give_up(uid):
             continue
         namespace, _, name = state.pods.name_of(uid).partition("/")
-        node = state.ledger.holdings[uid].node
+        node = state.ledger.placements[uid].node
         text = f"pod {namespace}/{name} on {node} is Terminating for too long; nobody waits for its place any more"
         cycle.effects.append(Event("Pod", "v1", namespace, name, uid, "Warning", "StuckTerminating", text))
         state.nominations.stays(uid)

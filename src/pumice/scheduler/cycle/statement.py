@@ -16,7 +16,7 @@ from msgspec import Struct
 from pumice.scheduler.framework import Framework
 from pumice.scheduler.placing.evaluation import Choice
 from pumice.scheduler.state.jobs import Task
-from pumice.scheduler.state.ledger import Holding, Receipt
+from pumice.scheduler.state.ledger import Placement, Receipt
 from pumice.scheduler.state.resources import Vector
 from pumice.scheduler.state.state import State
 from pumice.scheduler.state.tasks import Status
@@ -85,7 +85,7 @@ class Statement:
     def place(self, task: Task, choice: Choice) -> None:
         """Reserve the chosen cards and node for a pending pod."""
         before = _before(task)
-        receipt = self.state.ledger.reserve(self._holding(task, choice))
+        receipt = self.state.ledger.reserve(self._placement(task, choice))
         task.charged = self.state.charges.of(task.cls, choice.allocations)
         _move(task, Status.ALLOCATED, choice.node, hopeless=False)
         self.steps.append(Place(task, receipt, before, choice))
@@ -111,7 +111,7 @@ class Statement:
     def nominate(self, task: Task, choice: Choice) -> None:
         """Promise a pending pod a place that is not free yet."""
         before = _before(task)
-        receipt = self.state.ledger.pipeline(self._holding(task, choice))
+        receipt = self.state.ledger.pipeline(self._placement(task, choice))
         _move(task, Status.PIPELINED, choice.node, hopeless=task.hopeless)
         self.steps.append(Nomination(task, receipt, before, choice))
         self.framework.placed(task)
@@ -156,9 +156,9 @@ class Statement:
             undone.append(step)
         return undone
 
-    def _holding(self, task: Task, choice: Choice) -> Holding:
+    def _placement(self, task: Task, choice: Choice) -> Placement:
         claims = self.state.ledger.device_claims.reservations(task.uid, choice.claims) if choice.claims else ()
-        return Holding(task.uid, choice.node, task.request, choice.allocations, marks=task.marks, features=task.features,
+        return Placement(task.uid, choice.node, task.request, choice.allocations, marks=task.marks, features=task.features,
                        claims=claims)  # fmt: skip
 
     def _undo(self, step: Step) -> None:

@@ -133,9 +133,9 @@ def _never(cycle: Cycle, job: Job) -> None:
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 
 
-def _words(told: tuple[str, str]) -> tuple[str, str]:
+def _words(reported: tuple[str, str]) -> tuple[str, str]:
     """A text without its numbers."""
-    return told[0], told[1].translate(_NO_DIGITS)
+    return reported[0], reported[1].translate(_NO_DIGITS)
 
 
 def _group(cycle: Cycle, job: Job, waiting: Waiting, known: bool) -> list[SchedulerEffect]:
@@ -160,10 +160,10 @@ def _group(cycle: Cycle, job: Job, waiting: Waiting, known: bool) -> list[Schedu
     )
     if changed:
         conditions = tuple(job.conditions.values())
-        told = (group.status.running, group.status.succeeded, group.status.failed)
+        reported = (group.status.running, group.status.succeeded, group.status.failed)
         minor = (
             job.phase == group.status.phase and old.keys() == job.conditions.keys()
-            and list(map(bool, told)) == list(map(bool, counts))  # the first that runs, and the last, are news
+            and list(map(bool, reported)) == list(map(bool, counts))  # the first that runs, and the last, are news
             and all(_wordy(c) == _wordy(old[c.type]) for c in conditions)
         )  # fmt: skip
         found.append(GroupStatus(job.namespace, job.name, job.phase, conditions, *counts, minor=minor))
@@ -219,7 +219,7 @@ def _queues(cycle: Cycle, names: set[str]) -> list[SchedulerEffect]:
         queue = state.queues[name]
         if not queue.present:
             continue
-        total = {name: value for name, value in tree.held(queue).items() if value}
+        total = {name: value for name, value in tree.usage(queue).items() if value}
         if total != queue.written:
             queue.written = total
             found.append(QueueAllocated(name, render(total)))

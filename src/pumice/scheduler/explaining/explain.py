@@ -22,7 +22,7 @@ from pumice.scheduler.engine import Engine
 from pumice.scheduler.explaining.what_if import EngineWhatIf, Payer
 from pumice.scheduler.placing.among import among
 from pumice.scheduler.state.classes import PodClass
-from pumice.scheduler.state.ledger import Hold, Holding
+from pumice.scheduler.state.ledger import Placement, PlacementState
 from pumice.scheduler.state.tasks import Status
 from pumice.scheduler.state.waiting import Waiting
 from pumice.wire import names
@@ -54,9 +54,9 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     """The whole answer for one pod, present in the engine or not. The engine's own decisions are not disturbed, except
     that ``gates`` runs one cycle on it, after which it should not be used further."""
     state = engine.state
-    holding = state.ledger.holdings.get(pod.metadata.uid)
-    if holding is not None:
-        return _placed(engine, pod.key, holding)
+    placement = state.ledger.placements.get(pod.metadata.uid)
+    if placement is not None:
+        return _placed(engine, pod.key, placement)
     if pod.status.phase in ("Succeeded", "Failed"):
         return Explanation(pod.key, f"has ended: {pod.status.phase}{_because(pod)}; an ended pod is never placed again")
     cls = state.classes.of(pod)
@@ -126,29 +126,29 @@ def explain_known(engine: Engine, namespace: str, name: str, *, now: float = 0.0
     task = next((task for task in engine.state.tasks.values() if task.key == key), None)
     if task is None:
         return None
-    holding = engine.state.ledger.holdings.get(task.uid)
-    if holding is not None:
-        return _placed(engine, key, holding)
+    placement = engine.state.ledger.placements.get(task.uid)
+    if placement is not None:
+        return _placed(engine, key, placement)
     return explain(engine, task.pod, now=now) if task.pod is not None else None
 
 
-def _placed(engine: Engine, key: str, holding: Holding) -> Explanation:
+def _placed(engine: Engine, key: str, placement: Placement) -> Explanation:
     """A pod that holds a place. Until its Binding is sent it may still wait for its volumes."""
-    summary = f"runs on {holding.node}"
-    waits = engine.state.nominations.kept.get(holding.uid)
+    summary = f"runs on {placement.node}"
+    waits = engine.state.nominations.kept.get(placement.uid)
     if waits is not None:
         leaving = ", ".join(sorted(map(engine.state.pods.name_of, waits.awaits)))
         when = f"free once these are gone: {leaving}" if leaving else "and waits for the others of its gang"
-        nominated = engine.state.ledger.pipelined[holding.uid]
-        return Explanation(key, f"is promised a place on {holding.node}, {when}", holding.node, nominated.allocations)
-    if holding.state is Hold.ASSUMED:
-        summary = f"is being bound to {holding.node}"
-        task, known = engine.state.tasks.get(holding.uid), engine.state.volumes.claims
+        nominated = engine.state.ledger.pipelined[placement.uid]
+        return Explanation(key, f"is promised a place on {placement.node}, {when}", placement.node, nominated.allocations)
+    if placement.state is PlacementState.ASSUMED:
+        summary = f"is being bound to {placement.node}"
+        task, known = engine.state.tasks.get(placement.uid), engine.state.volumes.claims
         keys = task.cls.constraints.claim_keys if task is not None else []
         unbound = [name.partition("/")[2] for name in keys if name not in known or not known[name].bound]
         if unbound:
-            summary = f"has its place on {holding.node} and waits for the volumes of its claims there: {', '.join(unbound)}"
-    return Explanation(key, summary, holding.node, holding.allocations)
+            summary = f"has its place on {placement.node} and waits for the volumes of its claims there: {', '.join(unbound)}"
+    return Explanation(key, summary, placement.node, placement.allocations)
 
 
 def own_gates(engine: Engine, pod: Pod) -> tuple[str, ...]:

@@ -189,7 +189,7 @@ def _cards(cycle: Cycle, trial: Trial, goal: ForCards, now: float, limits: Limit
     free, held = free_cards(trial, goal.model)
     if not free and not held:
         types = sorted({card.type for t in cycle.state.ledger.device_tables.values()
-                        for book in t.nodes.values() for card in book.inventory.cards})  # fmt: skip
+                        for device_table in t.nodes.values() for card in device_table.inventory.cards})  # fmt: skip
         there = f"; there are {', '.join(types)}" if types else "; no node has cards"
         raise BadInput(f"no open card of model {goal.model!r}{there}")
     if len(free) >= goal.number:

@@ -139,8 +139,8 @@ class CardTypes:
     _takes: dict[DeviceRequest, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for device_type, book in self.state.ledger.device_tables.items():
-            for node in book.nodes.values():
+        for device_type, device_table in self.state.ledger.device_tables.items():
+            for node in device_table.nodes.values():
                 for type_ in {card.type for card in node.inventory.cards}:
                     self._read(device_type, type_, node)
 
@@ -170,8 +170,8 @@ class CardTypes:
     def _held(self, task: Task) -> Iterator[tuple[str, int]]:
         """Its pieces: of which type, and what part of a card, in thousandths."""
         ledger = self.state.ledger
-        holding = ledger.holdings.get(task.uid)
-        for allocation in holding.allocations if holding is not None else ():
+        placement = ledger.placements.get(task.uid)
+        for allocation in placement.allocations if placement is not None else ():
             node = ledger.device_tables[allocation.device_type].nodes.get(task.node)
             for container_device in allocation.container_devices if node is not None else ():
                 if node is not None and (place := node.by_uuid.get(container_device.uuid)) is not None:

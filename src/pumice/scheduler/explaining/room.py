@@ -122,19 +122,19 @@ def _staying(
     cycle: Cycle, task: Task, scope: Scope, nodes: Iterable[str], *, all_nodes: bool = False
 ) -> Iterable[Neighbour]:
     """The other pods of those nodes, or of all, and why they stay."""
-    ledger, tasks, told = cycle.state.ledger, cycle.state.tasks, 0
+    ledger, tasks, reported = cycle.state.ledger, cycle.state.tasks, 0
     for node in sorted(ledger.by_node) if all_nodes else nodes:
         for uid in ledger.by_node.get(node, ()):
             pod = tasks.get(uid)
-            if pod is None or pod.status is Status.RELEASING or told >= STAYING:
+            if pod is None or pod.status is Status.RELEASING or reported >= STAYING:
                 continue
-            told += 1
+            reported += 1
             yield _neighbour(cycle, pod, stays(scope, task, pod) or ("it is not enough" if all_nodes else "it need not go"))
 
 
 def _neighbour(cycle: Cycle, pod: Task, why: str) -> Neighbour:
-    holding = cycle.state.ledger.holdings.get(pod.uid)
-    allocations = holding.allocations if holding is not None else ()
+    placement = cycle.state.ledger.placements.get(pod.uid)
+    allocations = placement.allocations if placement is not None else ()
     priority = pod.priority if pod.job is None else pod.job.priority
     return Neighbour(pod.node, pod.key, priority, _cards(allocations), why)
 

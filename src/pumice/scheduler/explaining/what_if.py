@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pumice.devices.offers import Holder
+from pumice.devices.offers import Occupant
 from pumice.model.refusal import FitError
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.statement import Statement
@@ -161,17 +161,17 @@ class EngineWhatIf:
         found = (tuple(t for t in each.taints if t.effect in HARD and not tolerates(pod.spec.tolerations, t)) for each in facts)
         return dict.fromkeys(taints for taints in found if taints)
 
-    def holders(self, node: str) -> Sequence[Holder]:
+    def occupants(self, node: str) -> Sequence[Occupant]:
         ledger, tasks, found = self.state.ledger, self.state.tasks, []
-        for uid, holding in (ledger.by_node.get(node, {}) if node else ledger.holdings).items():
+        for uid, placement in (ledger.by_node.get(node, {}) if node else ledger.placements).items():
             task = tasks.get(uid)
             size = sum(
                 container_device.memory
-                for allocation in holding.allocations
+                for allocation in placement.allocations
                 for container_device in allocation.container_devices
             )
-            found.append(Holder(uid, self.state.pods.name_of(uid), task.priority if task else 0, size, holding.node))
+            found.append(Occupant(uid, self.state.pods.name_of(uid), task.priority if task else 0, size, placement.node))
         return found
 
     def largest(self) -> int:
-        return max((book.largest() for book in self.state.ledger.device_tables.values()), default=0)
+        return max((device_table.largest() for device_table in self.state.ledger.device_tables.values()), default=0)

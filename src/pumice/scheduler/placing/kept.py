@@ -35,7 +35,7 @@ class ClassState:
     """Score where the class fits, minus infinity elsewhere."""
     recipe: Recipe
     chosen: dict[int, Choice] = field(default_factory=dict)
-    asked: int = 0
+    requested: int = 0
     leaders: Leaders | None = None
     """Kept from the second pod of the class on."""
 
@@ -47,8 +47,8 @@ class ClassState:
     def leader(self, rank: NDArray[np.int64]) -> int:
         """The row of the best node; of equal ones, the first by name."""
         if self.leaders is None or self.leaders.rank is not rank:
-            self.asked += 1
-            if self.asked == 1:
+            self.requested += 1
+            if self.requested == 1:
                 return first(self.masked, rank)
             self.leaders = Leaders(self.masked, rank)
         return self.leaders.leader()

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.scheduler.state.jobs import QueueState, Task
-from pumice.scheduler.state.ledger import Hold
+from pumice.scheduler.state.ledger import PlacementState
 from pumice.scheduler.state.resources import PODS
 from pumice.scheduler.state.state import State
 
 PARTS = 10**6
 """Freed amounts are counted in such parts of the cluster."""
 NOBODY = np.iinfo(np.int64).max
-STAYING = (Hold.ASSUMED, Hold.CONFIRMED)
+STAYING = (PlacementState.ASSUMED, PlacementState.CONFIRMED)
 
 
 def rank(pod: Task) -> int:
@@ -78,11 +78,11 @@ class Occupants:
 
     def _read(self, row: int) -> None:
         ledger, tasks = self.state.ledger, self.state.tasks
-        held = ledger.by_node.get(ledger.table.name(row), {})
+        allocated = ledger.by_node.get(ledger.table.name(row), {})
         pods = [
-            (rank(task), holding, task)
-            for uid, holding in held.items()
-            if holding.state in STAYING and (task := tasks.get(uid)) is not None and task.yielding.preemptable
+            (rank(task), placement, task)
+            for uid, placement in allocated.items()
+            if placement.state in STAYING and (task := tasks.get(uid)) is not None and task.yielding.preemptable
             and task.job is not None
         ]  # fmt: skip
         pods.sort(key=lambda entry: entry[0])
@@ -99,15 +99,15 @@ class Occupants:
         self.queues[row, :size] = [
             self.numbers.setdefault(task.job.queue, len(self.numbers)) for _, _, task in pods if task.job is not None
         ]
-        for place, (_, holding, _) in enumerate(pods):
-            for column, amount in ledger.columns(holding.request):
-                self.held(self.columns, column)[row, place] = amount
-            for allocation in holding.allocations:
-                self.held(self.memory, allocation.device_type)[row, place] += sum(
+        for place, (_, placement, _) in enumerate(pods):
+            for column, amount in ledger.columns(placement.request):
+                self.allocated(self.columns, column)[row, place] = amount
+            for allocation in placement.allocations:
+                self.allocated(self.memory, allocation.device_type)[row, place] += sum(
                     container_device.memory for container_device in allocation.container_devices
                 )
 
-    def held(self, arrays: dict[Any, NDArray[np.int64]], key: Any) -> NDArray[np.int64]:
+    def allocated(self, arrays: dict[Any, NDArray[np.int64]], key: Any) -> NDArray[np.int64]:
         """One of ``columns`` or ``memory``, of zeros where nobody holds any."""
         found = arrays.get(key)
         if found is None:

@@ -42,7 +42,7 @@ class Placer:
         self.evaluation = Evaluation(state, framework)
         self.occupants = Occupants(state)
         self._kept = KeptClasses(state, self.evaluation)
-        self._told: tuple[tuple[PodClass, int, int, int, int, int], Why] | None = None
+        self._reported: tuple[tuple[PodClass, int, int, int, int, int], Why] | None = None
         self._told_among: tuple[object, Why] | None = None
         self._unschedulable, self._hopeless = state.scheduling_queue.unschedulable, state.scheduling_queue.hopeless
         self._no_future: dict[PodClass, int] = {}
@@ -126,10 +126,10 @@ class Placer:
         """The choice that was planned for a pod of this class, where it stands on the books as they are."""
         row = self.state.ledger.table.row_of.get(node, -1)
         (device_request,) = cls.device_requests
-        book = self.state.ledger.device_tables[device_request.device_type]
-        if row < 0 or book.device_type.planner is None or not self.open_to(cls, among)[row]:
+        device_table = self.state.ledger.device_tables[device_request.device_type]
+        if row < 0 or device_table.device_type.planner is None or not self.open_to(cls, among)[row]:
             return None
-        fit = book.device_type.planner.fit(device_request, book.view(node), where)
+        fit = device_table.device_type.planner.fit(device_request, device_table.view(node), where)
         choice = None if fit is None else self._with_claims(cls, Choice(node, row, (fit.allocation,), fit.score))
         return choice if choice is None or accept is None or accept(choice) else None
 
@@ -160,8 +160,8 @@ class Placer:
         if accept(choice):
             return choice
         for device_request in cls.quota_known_late:
-            book = self.state.ledger.device_tables[device_request.device_type]
-            view, late = book.view(choice.node), book.device_type.late_quota
+            device_table = self.state.ledger.device_tables[device_request.device_type]
+            view, late = device_table.view(choice.node), device_table.device_type.late_quota
             if late is None or len(late.card_kinds(view.inventory)) < 2:
                 continue
             dear: dict[int, str] = {}
@@ -171,7 +171,7 @@ class Placer:
             while len(dear) < len(view.inventory.cards):
                 costliest = max(allocation.container_devices, key=lambda container_device: container_device.memory)
                 dear[costliest.card] = "too dear for the queue"
-                fit = book.device_type.fit(device_request, replace(view, quarantined={**view.quarantined, **dear}))
+                fit = device_table.device_type.fit(device_request, replace(view, quarantined={**view.quarantined, **dear}))
                 if isinstance(fit, FitError):
                     break
                 allocation = fit.allocation
@@ -189,10 +189,13 @@ class Placer:
         like = np.zeros(size, bool)
         like[row] = True
         books = [self.state.ledger.device_tables[device_request.device_type] for device_request in cls.device_requests]
-        if all(book.by_counters(device_request) for book, device_request in zip(books, cls.device_requests, strict=True)):
+        if all(
+            device_table.by_counters(device_request)
+            for device_table, device_request in zip(books, cls.device_requests, strict=True)
+        ):
             like = np.ones(size, bool)
-            for book in books:
-                like &= book.states.ids[:size] == book.state_of(row)
+            for device_table in books:
+                like &= device_table.states.ids[:size] == device_table.state_of(row)
         return like
 
     @property
@@ -257,7 +260,7 @@ class Placer:
         self._unschedulable.clear()
         self._hopeless.clear()
         self._no_future.clear()
-        self._told = self._told_among = None
+        self._reported = self._told_among = None
 
     def choose_future(
         self, cls: PodClass, only: str = "", among: Among | None = None, accept: Callable[[Choice], bool] | None = None
@@ -329,10 +332,10 @@ class Placer:
         ledger = self.state.ledger
         allocations, leaving = [], ledger.leaving(node)
         for device_request in cls.device_requests:
-            book = ledger.device_tables[device_request.device_type]
-            if node not in book.nodes:
+            device_table = ledger.device_tables[device_request.device_type]
+            if node not in device_table.nodes:
                 return None
-            fit = book.device_type.fit(device_request, ledger.future_cards(device_request.device_type, node, leaving))
+            fit = device_table.device_type.fit(device_request, ledger.future_cards(device_request.device_type, node, leaving))
             if isinstance(fit, FitError):
                 return None
             allocations.append(fit.allocation)
@@ -376,8 +379,12 @@ class Placer:
         """The reasons of all nodes, from the same filters that decided. Remembers classes for which no hope is left."""
         if among is not None:
             return self._why_among(cls, among, per_node=per_node)
-        if self._told is not None and self._told[0] == self._moment(cls) and (self._told[1].fit_errors or not per_node):
-            return self._told[1]
+        if (
+            self._reported is not None
+            and self._reported[0] == self._moment(cls)
+            and (self._reported[1].fit_errors or not per_node)
+        ):
+            return self._reported[1]
         why = why_not(self.state, self.framework, self.evaluation, cls, per_node=per_node)
         self._hopeless.pop(cls, None)
         if why.final and why.nodes and not (cls.constraints.topological or cls.constraints.claims or cls.device_claims):
@@ -406,7 +413,7 @@ class Placer:
 
     def still_holds(self, cls: PodClass, why: Why) -> None:
         """The books are as they were when ``why`` was said: what an explanation tried since is taken back."""
-        self._told = self._moment(cls), why
+        self._reported = self._moment(cls), why
 
     def _moment(self, cls: PodClass) -> tuple[PodClass, int, int, int, int, int]:
         state, table = self.state, self.state.ledger.table

@@ -136,8 +136,8 @@ def _device_reasons(state: State, exact: Exact, cls: PodClass, rows: Rows) -> li
     table = state.ledger.table
     found = []
     for device_request in cls.device_requests:
-        book = state.ledger.device_tables[device_request.device_type]
-        like = book.alike(device_request)
+        device_table = state.ledger.device_tables[device_request.device_type]
+        like = device_table.alike(device_request)
         known: dict[int, tuple[str, Fit | FitError]] = {}
         for row in rows.tolist():
             node, number = table.name(row), like(row)
@@ -146,5 +146,5 @@ def _device_reasons(state: State, exact: Exact, cls: PodClass, rows: Rows) -> li
             if first is None and number is not None:
                 known[number] = node, answer
             if isinstance(answer, FitError):
-                found.append(answer if first is None else book.moved(answer, first[0], node))
+                found.append(answer if first is None else device_table.moved(answer, first[0], node))
     return found

@@ -61,6 +61,10 @@ class Binpack(NodeOrder):
 
     def _weighed(self, state: State, cls: PodClass) -> tuple[list[tuple[int, int, int]], int]:
         """(weight, column, amount) of what the class requests and what counts; the sum of the weights, 0 where nothing counts."""
-        asked = [(self.weights[n], state.ledger.table.dim(n), v) for n, v in cls.request.items if n != PODS and n in self.weights]
-        weighed = [part for part in asked if part[0]] if self.weight else []
+        requested = [
+            (self.weights[n], state.ledger.table.dim(n), v)
+            for n, v in cls.request.items
+            if n != PODS and n in self.weights
+        ]
+        weighed = [part for part in requested if part[0]] if self.weight else []
         return weighed, sum(weight for weight, _, _ in weighed)

@@ -35,11 +35,11 @@ class Capability(Allocatable):
         return ""
 
 
-def short_text(held: Vector, limit: Vector, amounts: Vector) -> str:
+def short_text(usage: Vector, limit: Vector, amounts: Vector) -> str:
     """By what so much more would be over the limit, where it names a resource; empty where it is not."""
     short = []
     for name, amount in amounts.items():
-        most, used = limit.get(name), held.get(name, 0)
+        most, used = limit.get(name), usage.get(name, 0)
         if most is not None and amount and name != PODS and used + amount > most:
             wanted, has, all_ = (amount_text(name, value) for value in (amount, used, most))
             short.append(f"{name}: {wanted} wanted, {has} of {all_} in use")

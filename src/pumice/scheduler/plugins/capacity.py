@@ -46,7 +46,7 @@ class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, 
         self._tree = QueueTree()
         self._made = Allotments()
         self._levels = max(0, arguments.integer("ancestorReclaimLevel", MOST_LEVELS))
-        self._kept = Kept(self._made, self.held)
+        self._kept = Kept(self._made, self.usage)
         self._total: Vector = {}
         self._basis: tuple[QueueTree, int, Vector] | None = None
 
@@ -60,11 +60,11 @@ class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, 
             self._tree, self._basis = tree, basis
             queues = state.queues.values()
             self._made = nested(queues, tree, total) if self.hierarchical else flat(queues, total)
-            self._kept, self._total = Kept(self._made, self.held), total
+            self._kept, self._total = Kept(self._made, self.usage), total
             self._kept.recount(queues)
             state.groups.remark("capacity", self._made.remarks)
 
-    def held(self, queue: QueueState) -> Vector:
+    def usage(self, queue: QueueState) -> Vector:
         """Return the amount that counts against its allotment."""
         return self._tree.taken(queue) if self.hierarchical else together(queue.allocated, queue.awaited)
 
@@ -85,9 +85,9 @@ class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, 
         found = self._made.of.get(queue)
         if found is None or not found.deserved:
             return 1.0
-        held = self.held(queue)
+        usage = self.usage(queue)
         return max(
-            held.get(name, 0) / value if value else float(held.get(name, 0) > 0) for name, value in found.deserved.items()
+            usage.get(name, 0) / value if value else float(usage.get(name, 0) > 0) for name, value in found.deserved.items()
         )
 
     # -- limits -------------------------------------------------------------------------------------------------
@@ -97,9 +97,9 @@ class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, 
         if not queue.open or found is None or not found.leaf:
             return False
         for each in found.path:
-            held, most = self.held(each), self._made.of[each].most
+            usage, most = self.usage(each), self._made.of[each].most
             for name, value in amounts.items():
-                if value and name != PODS and held.get(name, 0) + value > most.get(name, 0):
+                if value and name != PODS and usage.get(name, 0) + value > most.get(name, 0):
                     return False
         return not self._kept_for_others(queue, amounts)[1]
 
@@ -111,7 +111,7 @@ class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, 
             return text
         for each in found.path:
             most = self._made.of[each].most
-            text = short_text(self.held(each), {**dict.fromkeys(amounts, 0), **most}, amounts)
+            text = short_text(self.usage(each), {**dict.fromkeys(amounts, 0), **most}, amounts)
             if text:
                 return text if each is queue else f"queue {each.name} above it, {text}"
         above, name = self._kept_for_others(queue, amounts)
@@ -170,8 +170,8 @@ class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, 
     def standing(self, queue: QueueState) -> Standing:
         found = self._made.of.get(queue)
         if found is None:
-            return Standing(self.held(queue), {}, {}, {})
-        return Standing(self.held(queue), found.most, found.deserved, found.guarantee)
+            return Standing(self.usage(queue), {}, {}, {})
+        return Standing(self.usage(queue), found.most, found.deserved, found.guarantee)
 
     # -- both ---------------------------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class Kept:
     """By queue what of its guarantee is not in use, below it or by itself. ``None`` stands for above all queues."""
 
     made: Allotments
-    held: Held
+    usage: Held
     unmet: dict[QueueState, Vector] = field(default_factory=dict)
     below: dict[QueueState | None, Vector] = field(default_factory=dict)
     """The sum of unused guarantees of a queue's children."""
@@ -209,14 +209,14 @@ class Kept:
         """Recompute what these queues and all above them hold."""
         known = [(found, queue) for queue in queues if (found := self.made.of.get(queue)) is not None and found.guarantee]
         for found, queue in sorted(known, key=lambda each: -len(each[0].path)):
-            held, below, before = self.held(queue), self.below.get(queue, {}), self.unmet.get(queue, {})
-            after = {name: max(below.get(name, 0), value - held.get(name, 0), 0) for name, value in found.guarantee.items()}
+            usage, below, before = self.usage(queue), self.below.get(queue, {}), self.unmet.get(queue, {})
+            after = {name: max(below.get(name, 0), value - usage.get(name, 0), 0) for name, value in found.guarantee.items()}
             if after != before:
                 self.unmet[queue] = after
                 parent = self.below.setdefault(_parent(found), {})
                 add(parent, ((name, value - before.get(name, 0)) for name, value in after.items()))
 
-    def refuses(self, queue: QueueState, amounts: Vector, all_held: Vector, total: Vector) -> tuple[QueueState | None, str]:
+    def refuses(self, queue: QueueState, amounts: Vector, all_usage: Vector, total: Vector) -> tuple[QueueState | None, str]:
         """Above which queue so much more for this one would be taken from what others are guaranteed, and of which resource;
         no resource where it would not."""
         path = self.made.of[queue].path
@@ -227,14 +227,14 @@ class Kept:
             for each in (*path[1:], None):
                 if drawn == value:
                     break  # it takes what was kept for it
-                held = all_held if each is None else self.held(each)
+                usage = all_usage if each is None else self.usage(each)
                 most = total if each is None else self.made.of[each].most
                 below = self.below.get(each, {}).get(name, 0)
-                if below and held.get(name, 0) + below + value - drawn > most.get(name, 0):
+                if below and usage.get(name, 0) + below + value - drawn > most.get(name, 0):
                     return each, name
                 if each is not None:
                     before = self.unmet.get(each, {}).get(name, 0)
-                    wanting = self.made.of[each].guarantee.get(name, 0) - held.get(name, 0) - value
+                    wanting = self.made.of[each].guarantee.get(name, 0) - usage.get(name, 0) - value
                     drawn = before - max(below - drawn, wanting, 0)
         return None, ""
 

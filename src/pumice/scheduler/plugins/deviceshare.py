@@ -57,21 +57,23 @@ class DeviceShare(NodeOrder):
         if cls.device_requests:
             if how is None or cls.shape is None:
                 return None
-            book = state.ledger.device_tables[cls.shape.device_type]
-            steps, takes = self._of(state, book, how).steps(rows, cls.shape.cpu, cls.shape.memory, cls.shape.part)
+            device_table = state.ledger.device_tables[cls.shape.device_type]
+            steps, takes = self._of(state, device_table, how).steps(rows, cls.shape.cpu, cls.shape.memory, cls.shape.part)
             if settings.weight is not None:
                 return steps * (100 * STEP * settings.node_weight)
             found = steps * BEFORE_WISHES if cls.prefers else (steps - self._order(state, rows)) * FIRST
             return np.where(takes, found, NOWHERE)
         if not _leaves_cards_to_others(state, cls):
             return None
-        free = sum(book.free(rows, state.ledger.table.capacity) for book in state.ledger.device_tables.values())
+        free = sum(device_table.free(rows, state.ledger.table.capacity) for device_table in state.ledger.device_tables.values())
         score = -FREE_CARD * np.asarray(free)
         if how is not None:
-            asked = cls.request.amounts()
-            for book in state.ledger.device_tables.values():
-                if book.device_type.ranking is not None:
-                    steps, _ = self._of(state, book, how).steps(rows, asked.get(CPU, 0), asked.get(MEMORY, 0), None)
+            requested = cls.request.amounts()
+            for device_table in state.ledger.device_tables.values():
+                if device_table.device_type.ranking is not None:
+                    steps, _ = self._of(state, device_table, how).steps(
+                        rows, requested.get(CPU, 0), requested.get(MEMORY, 0), None
+                    )
                     score += A_STEP * steps
         return score
 
@@ -95,8 +97,8 @@ class DeviceShare(NodeOrder):
 
     def _several_with_cards(self, state: State, cls: PodClass, how: Stranding, shape: Shape) -> Several:
         """As ``scores``, one number at a time."""
-        book, settings, table = state.ledger.device_tables[shape.device_type], state.settings, state.ledger.table
-        stranded = self._of(state, book, how)
+        device_table, settings, table = state.ledger.device_tables[shape.device_type], state.settings, state.ledger.table
+        stranded = self._of(state, device_table, how)
 
         def together(rows: list[int]) -> Sequence[float]:
             found = stranded.few(rows, shape.cpu, shape.memory, shape.part)
@@ -129,11 +131,11 @@ class DeviceShare(NodeOrder):
         rank = table.rank() if rows is None else table.rank()[rows]
         return np.where(table.live if rows is None else table.live[rows], rank, 0) / (2.0 * max(1, len(table)))
 
-    def _of(self, state: State, book: DeviceTable, how: Stranding) -> StrandedCards:
-        key = book.device_type.name, how
+    def _of(self, state: State, device_table: DeviceTable, how: Stranding) -> StrandedCards:
+        key = device_table.device_type.name, how
         found = self._stranded.get(key)
-        if found is None or found.state is not state or found.book is not book:
-            found = self._stranded[key] = StrandedCards(state, book, how)
+        if found is None or found.state is not state or found.device_table is not device_table:
+            found = self._stranded[key] = StrandedCards(state, device_table, how)
         return found
 
 

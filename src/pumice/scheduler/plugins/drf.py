@@ -49,8 +49,8 @@ class Drf(JobOrder, HierarchicalQueueOrder, AllocationHandler, Preemptive, Preem
             groups.remark("drf", {queue.name: queue.misplaced for queue in present if queue.misplaced})
             self._tree, self._basis = Tree(total), basis
             self._tree.grow(present)
-        held = groups.tree.all_taken()
-        self._tree.look_at(frozenset(name for name, value in total.items() if held.get(name, 0) >= value > 0))
+        usage = groups.tree.all_taken()
+        self._tree.look_at(frozenset(name for name, value in total.items() if usage.get(name, 0) >= value > 0))
 
     def job_order_key(self, job: Job) -> float:
         return self.share(job)
@@ -60,9 +60,9 @@ class Drf(JobOrder, HierarchicalQueueOrder, AllocationHandler, Preemptive, Preem
         job.share = self._share(job.allocated)
         return job.share
 
-    def _share(self, held: Vector) -> float:
+    def _share(self, usage: Vector) -> float:
         total = self._total
-        return max((amount / total[name] for name, amount in held.items() if total.get(name, 0) > 0), default=0.0)
+        return max((amount / total[name] for name, amount in usage.items() if total.get(name, 0) > 0), default=0.0)
 
     # -- queues, where they are a tree ----------------------------------------------------------------------------
 

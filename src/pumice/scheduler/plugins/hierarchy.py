@@ -30,7 +30,7 @@ class Branch:
     weight: float = 1.0
     parent: Branch | None = None
     children: list[Branch] = field(default_factory=list)
-    held: Mapping[str, float] = field(default_factory=dict)
+    usage: Mapping[str, float] = field(default_factory=dict)
     share: float = 0.0
     sated: bool = False
     """It can use nothing more of what is left."""
@@ -112,7 +112,7 @@ class Tree:
             self.reweigh(queue)
 
     def _weigh_leaf(self, leaf: Branch, has: Vector, wanted: Vector) -> None:
-        leaf.held, leaf.share = has, self._share(has)
+        leaf.usage, leaf.share = has, self._share(has)
         more = [name for name, value in wanted.items() if name != PODS and value > has.get(name, 0)]
         leaf.sated = not more or not self.short.isdisjoint(more)
 
@@ -130,17 +130,17 @@ class Tree:
 
     def _weigh(self, branch: Branch) -> None:
         least = min((child.share for child in branch.children if child.share and not child.sated), default=1.0)
-        held: dict[str, float] = {}
+        usage: dict[str, float] = {}
         for child in branch.children:
             if child.share:
                 scale = 1.0 if child.sated else least / child.share
-                for name, value in child.held.items():
-                    held[name] = held.get(name, 0.0) + value * scale
-        branch.held, branch.share = held, self._share(held)
+                for name, value in child.usage.items():
+                    usage[name] = usage.get(name, 0.0) + value * scale
+        branch.usage, branch.share = usage, self._share(usage)
         branch.sated = bool(branch.children) and all(child.sated for child in branch.children)
 
-    def _share(self, held: Mapping[str, float]) -> float:
-        return max((held.get(name, 0) / all_ for name, all_ in self.total.items() if all_ > 0 and name != PODS), default=0.0)
+    def _share(self, usage: Mapping[str, float]) -> float:
+        return max((usage.get(name, 0) / all_ for name, all_ in self.total.items() if all_ > 0 and name != PODS), default=0.0)
 
 
 def taken(queue: QueueState) -> Vector:

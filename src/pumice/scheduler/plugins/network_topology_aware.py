@@ -87,14 +87,14 @@ class NetworkTopologyAware(TaskNodeOrder, HyperNodeOrder):
         """By the tier of the smallest domain that holds the node and all that the job has: the lower, the better; then by how
         many of its pods are in the node's own domain."""
         row_of = state.ledger.table.row_of
-        held = [row_of[task.node] for task in job.tasks.values() if task.status in HELD and task.node in row_of]
-        if not held:
+        allocated = [row_of[task.node] for task in job.tasks.values() if task.status in HELD and task.node in row_of]
+        if not allocated:
             return None
         score = np.zeros(state.ledger.table.capacity)
         lowest, highest = tree.levels[0], tree.root.tier
-        for domain in reversed(list(tree.smallest(held).above)):
+        for domain in reversed(list(tree.smallest(allocated).above)):
             score[domain.rows] = (highest - domain.tier) / (highest - lowest.tier)
-        codes = lowest.codes[held]
+        codes = lowest.codes[allocated]
         shares = np.bincount(codes[codes >= 0], minlength=len(lowest.domains)) / len(job.tasks)
         return score + np.where(lowest.codes >= 0, shares[lowest.codes], 0.0)
 

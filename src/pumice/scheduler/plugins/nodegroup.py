@@ -26,13 +26,13 @@ class NodeGroup(TaskPredicate, TaskNodeOrder, AllocationHandler):
         super().__init__(arguments)
         self.strict = arguments.boolean("strict", True)
         self.ordered = arguments.boolean("enablePreferredOrder", False)
-        self._held: dict[QueueState, dict[str, Vector]] = {}
+        self._usage: dict[QueueState, dict[str, Vector]] = {}
         """The amounts that queues with limits hold in each group."""
         self._state: State | None = None
 
     def open(self, session: Session) -> None:
         self._state = session.state
-        self._held.clear()
+        self._usage.clear()
         problems = {name: text for name, queue in session.state.queues.items() if (text := queue.node_groups.problem)}
         session.state.groups.remark(self.name, problems)
 
@@ -85,13 +85,13 @@ class NodeGroup(TaskPredicate, TaskNodeOrder, AllocationHandler):
     # -- what a queue holds in each group, where it is limited ------------------------------------------------------
 
     def _beyond(self, queue: QueueState, group: str, limit: Vector, task: Task) -> bool:
-        held = self._holds(queue).get(group, {})
-        return any(held.get(name, 0) + task.amounts.get(name, 0) > most for name, most in limit.items())
+        allocated = self._holds(queue).get(group, {})
+        return any(allocated.get(name, 0) + task.amounts.get(name, 0) > most for name, most in limit.items())
 
     def _holds(self, queue: QueueState) -> dict[str, Vector]:
-        found = self._held.get(queue)
+        found = self._usage.get(queue)
         if found is None:
-            found = self._held[queue] = {}
+            found = self._usage[queue] = {}
             for job in queue.jobs:
                 for task in job.tasks.values():
                     if task.status in ALLOCATED_STATUSES:
@@ -104,11 +104,11 @@ class NodeGroup(TaskPredicate, TaskNodeOrder, AllocationHandler):
         return facts.labels.get(NODE_GROUP, "") if facts is not None else ""
 
     def placed(self, task: Task) -> None:
-        held = self._held.get(task.job.queue) if task.job is not None else None
-        if held is not None and task.status in ALLOCATED_STATUSES:
-            add(held.setdefault(self._group(task.node), {}), task.amounts.items())
+        allocated = self._usage.get(task.job.queue) if task.job is not None else None
+        if allocated is not None and task.status in ALLOCATED_STATUSES:
+            add(allocated.setdefault(self._group(task.node), {}), task.amounts.items())
 
     def removed(self, task: Task) -> None:
         """It has left its node already: what its queue holds is summed anew when somebody asks."""
         if task.job is not None:
-            self._held.pop(task.job.queue, None)
+            self._usage.pop(task.job.queue, None)

@@ -59,13 +59,13 @@ class NodeOrderPlugin(NodeOrder):
         return total
 
     def scorer(self, state: State, cls: PodClass) -> Scorer | None:
-        asked = dict(cls.request.items)
-        if GPU in asked or (self.images and cls.images):
+        requested = dict(cls.request.items)
+        if GPU in requested or (self.images and cls.images):
             return super().scorer(state, cls)
         balanced = self.balanced if _is_balanced(cls) else 0
         if not (self.least or self.most or balanced):
             return None
-        cpu, memory = asked.get(CPU, 0), asked.get(MEMORY, 0)
+        cpu, memory = requested.get(CPU, 0), requested.get(MEMORY, 0)
         spread = cls.request.spread
 
         def score(row: int, have: list[int], used: list[int]) -> float:
@@ -135,10 +135,10 @@ def _is_balanced(cls: PodClass) -> bool:
 def _change_of_balance(gpu: int | None, cls: PodClass, alloc: NDArray[np.int64], used: NDArray[np.int64]) -> Floats:
     """How the pod changes the balance of a node: 75 where it does not, towards 100 where it evens it out, towards 50 where it
     does the contrary. By what is requested, without defaults; cards count for pods that ask for cards."""
-    asked = dict(cls.request.items)
-    columns, amounts = [0, 1], [asked.get(CPU, 0), asked.get(MEMORY, 0)]
-    if gpu is not None and asked.get(GPU):
-        columns, amounts = [*columns, gpu], [*amounts, asked[GPU]]
+    requested = dict(cls.request.items)
+    columns, amounts = [0, 1], [requested.get(CPU, 0), requested.get(MEMORY, 0)]
+    if gpu is not None and requested.get(GPU):
+        columns, amounts = [*columns, gpu], [*amounts, requested[GPU]]
     have, before = alloc[:, columns], used[:, columns]
     return np.asarray(50 + (50 + _balance(before + np.array(amounts), have) - _balance(before, have)) // 2)
 

@@ -76,18 +76,18 @@ def _over(queue: QueueState, found: Standing, amounts: Vector) -> str:
 def _safe(queue: QueueState, found: Standing, wanted: Vector, amounts: Vector) -> str:
     """Why the queue need not give so much up for the sake of what is wanted."""
     share = entitled(found.deserved, amounts)
-    asked = [name for name, value in amounts.items() if value and wanted.get(name) and name != PODS]
-    if not asked:
+    requested = [name for name, value in amounts.items() if value and wanted.get(name) and name != PODS]
+    if not requested:
         return "it holds nothing of what is asked for"
-    for name in asked:
+    for name in requested:
         least = found.guarantee.get(name, 0)
         if least and found.taken.get(name, 0) - amounts[name] < least:
             return f"queue {queue.name} would fall under what it is guaranteed: {name} {amount_text(name, least)}"
-    if any(found.taken.get(name, 0) > share[name] for name in asked if name in share):
+    if any(found.taken.get(name, 0) > share[name] for name in requested if name in share):
         return ""
-    bounded = [name for name in asked if name in share]
+    bounded = [name for name in requested if name in share]
     if not bounded:
-        return f"queue {queue.name} deserves what the pod holds, and names no share of {', '.join(asked)}"
+        return f"queue {queue.name} deserves what the pod holds, and names no share of {', '.join(requested)}"
     return f"queue {queue.name} has no more than it deserves: {_numbers(found, bounded)}"
 
 

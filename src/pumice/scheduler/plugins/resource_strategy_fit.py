@@ -97,12 +97,12 @@ class ResourceStrategyFit(NodeOrder, Predicate, TaskNodeOrder):
         return Part.NODE in part and bool(self.kept_back) and not any(name in self.kept_back for name, _ in cls.request.items)
 
     def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part) -> Iterator[Verdict]:
-        table, asked = state.ledger.table, dict(cls.request.items)
+        table, requested = state.ledger.table, dict(cls.request.items)
         idle = table.alloc - table.used if rows is None else table.alloc[rows] - table.used[rows]
         for name, (cpu, memory) in self.kept_back.items():
             devices = np.maximum(idle[:, table.dim(name)], 0) / 1000
-            short = idle[:, table.dim(CPU)] - asked.get(CPU, 0) < devices * cpu * 1000
-            short |= idle[:, table.dim(MEMORY)] - asked.get(MEMORY, 0) < devices * memory * GIGABYTE
+            short = idle[:, table.dim(CPU)] - requested.get(CPU, 0) < devices * cpu * 1000
+            short |= idle[:, table.dim(MEMORY)] - requested.get(MEMORY, 0) < devices * memory * GIGABYTE
             if (failed := short & (devices > 0)).any():
                 yield Verdict(failed, f"proportional of resource {name} check failed")
 

@@ -35,13 +35,14 @@ class ResourceQuotas(JobEnqueueable):
         wanted = _still_to_come(job)
         inqueue = self._of(job.namespace)
         for quota in quotas.values():
-            asked = {name: wanted[name] for name in quota.hard if wanted.get(name)}
+            requested = {name: wanted[name] for name in quota.hard if wanted.get(name)}
             total = dict(quota.used)
             add(total, inqueue.items())
-            if any(total.get(name, 0) + value > quota.hard[name] for name, value in asked.items()):
+            if any(total.get(name, 0) + value > quota.hard[name] for name, value in requested.items()):
                 used = {name: total.get(name, 0) for name in quota.hard}
                 job.refusal = by_queue(
-                    f"resource quota insufficient, requested: {_text(asked)}, used: {_text(used)}, limited: {_text(quota.hard)}"
+                    f"resource quota insufficient, requested: {_text(requested)}, used: {_text(used)}, "
+                    f"limited: {_text(quota.hard)}"
                 )
                 return REJECT
         return PERMIT

@@ -57,7 +57,7 @@ class StrandedCards:
     """Of one state, one way of counting and one device type. Rows are those of the table of nodes."""
 
     state: State
-    book: DeviceTable
+    device_table: DeviceTable
     how: Stranding
     _shapes: Shapes | None = None
     _cursor: int = 0
@@ -166,7 +166,7 @@ class StrandedCards:
     def _alike(self, rows: Rows, free: NDArray[np.int64]) -> tuple[Rows, Rows]:
         """Of each kind of rows one, and per row the number of its kind: equal cards, equally used, equal room, equal labels as
         far as shapes look at them."""
-        key = self.book.states.ids[rows].astype(np.int64) * len(self._weights) + self._labels[rows]
+        key = self.device_table.states.ids[rows].astype(np.int64) * len(self._weights) + self._labels[rows]
         for column in (0, 1):
             _, number = np.unique(free[:, column], return_inverse=True)
             _, key = np.unique(key * (int(number.max()) + 1) + number, return_inverse=True)
@@ -174,7 +174,7 @@ class StrandedCards:
         return first, like
 
     def _steps(
-        self, rows: Rows, free: NDArray[np.float64], asked: tuple[int, int], part: CardPart | None
+        self, rows: Rows, free: NDArray[np.float64], requested: tuple[int, int], part: CardPart | None
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """As ``steps``, for rows that have the cpu and memory."""
         sums, left, may = self._sums[rows], self._left[rows], np.ones(len(rows), bool)
@@ -189,7 +189,7 @@ class StrandedCards:
             for before, after in exchanged.transpose(1, 2, 0) if exchanged.size else ():
                 sums += self._of_kinds[after] - self._of_kinds[before]
                 left += self._left_of_kinds[after] - self._left_of_kinds[before]
-        return np.where(may, steps(now - self._stranded(sums, left, free - asked, weights)), 0.0), may
+        return np.where(may, steps(now - self._stranded(sums, left, free - requested, weights)), 0.0), may
 
     # -- kinds ----------------------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class StrandedCards:
         stranded, need = each_alone(self._of_kinds[self._read : end], self._left_of_kinds[self._read : end, 0], self._weights,
                                self._shapes, self.how)  # fmt: skip
         self._plain += [
-            (each, *asked, int(card[4])) for each, asked, card in zip(stranded.tolist(), need.tolist(), new, strict=True)
+            (each, *requested, int(card[4])) for each, requested, card in zip(stranded.tolist(), need.tolist(), new, strict=True)
         ]
         self._read = end
 
@@ -288,7 +288,7 @@ class StrandedCards:
         return cpu, memory, whole, len(cards)
 
     def _cards_of(self, row: int) -> Cards:
-        state = self.book.states[self.book.state_of(row)]
+        state = self.device_table.states[self.device_table.state_of(row)]
         if state is None:
             return ()
         written = self._written
@@ -334,7 +334,7 @@ class StrandedCards:
         for _, mask in met:
             _, self._labels = np.unique(self._labels * 2 + mask, return_inverse=True)
         _, first = np.unique(self._labels, return_index=True)
-        ours = np.array([shape.device_type == self.book.device_type.name for shape in shapes.shapes], bool)
+        ours = np.array([shape.device_type == self.device_table.device_type.name for shape in shapes.shapes], bool)
         self._weights = np.tile(ours * shapes.weight, (len(first), 1))
         for place, mask in met:
             self._weights[:, place] *= mask[first]

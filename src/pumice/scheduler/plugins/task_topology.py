@@ -157,8 +157,8 @@ def _together(state: State, task: Task, bucket: Bucket) -> NDArray[np.int64]:
     for one in (task, *others):
         for column, amount in state.ledger.columns(one.request):
             wanted[column] += amount
-        asked = np.flatnonzero(wanted)
-        fits &= (free[:, asked] >= wanted[asked]).all(axis=1)
+        requested = np.flatnonzero(wanted)
+        fits &= (free[:, requested] >= wanted[requested]).all(axis=1)
         if not fits.any():
             break
         count += fits
@@ -185,8 +185,8 @@ def deal(job: Job, hints: Hints) -> Deal:
     to the lightest, or into a new one where all have what it should be away from."""
     found = Deal(hints)
     by_node: dict[str, Bucket] = {}
-    held = [task for task in job.tasks.values() if task.status in ALLOCATED_STATUSES and task.node]
-    for task in sorted(held, key=lambda task: task.node):
+    allocated = [task for task in job.tasks.values() if task.status in ALLOCATED_STATUSES and task.node]
+    for task in sorted(allocated, key=lambda task: task.node):
         if task.role in hints.urgency:
             if task.node not in by_node:
                 by_node[task.node] = _new(found)

@@ -58,10 +58,10 @@ class VolumeScores:
             volume = chosen[claim.key]
             have = state.volumes.volumes[volume].size if volume else int(room[claim.storage_class][row])
             if bool(volume) is there and have >= 0:
-                asked, before = sums.get(claim.storage_class, (0, 0))
-                sums[claim.storage_class] = asked + claim.size, before + have if there else have
-        parts = [self._at(100 * asked // have if 0 < asked <= have else 0 if not asked and have else 100)
-                 for asked, have in sums.values()]  # fmt: skip
+                requested, before = sums.get(claim.storage_class, (0, 0))
+                sums[claim.storage_class] = requested + claim.size, before + have if there else have
+        parts = [self._at(100 * requested // have if 0 < requested <= have else 0 if not requested and have else 100)
+                 for requested, have in sums.values()]  # fmt: skip
         return int(sum(parts) / len(parts) + 0.5) if parts else 0
 
     def _at(self, used: int) -> int:

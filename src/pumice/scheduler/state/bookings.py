@@ -17,7 +17,7 @@ from pumice.model.cards import Allocation
 from pumice.model.refusal import Refusal
 from pumice.scheduler.state.classes import Classes, Kind
 from pumice.scheduler.state.jobs import Task
-from pumice.scheduler.state.ledger import GOING, Hold, Holding, Ledger
+from pumice.scheduler.state.ledger import GOING, Ledger, Placement, PlacementState
 from pumice.scheduler.state.nodes import node_bytes
 from pumice.scheduler.state.nominations import Nominations
 from pumice.scheduler.state.queues import Charges
@@ -221,9 +221,9 @@ def _keeping(found: Reported, before: Reported) -> Reported:
 _container_devices = attrgetter("container_devices")
 
 
-def _doubtful(holding: Holding) -> bool:
+def _doubtful(placement: Placement) -> bool:
     """Return whether something that its pod claims cannot be true, or is not known yet."""
-    return any(allocation.doubts or allocation.pending for allocation in holding.allocations)
+    return any(allocation.doubts or allocation.pending for allocation in placement.allocations)
 
 
 @dataclass(slots=True)
@@ -265,10 +265,10 @@ class Bookings:
         else:
             request, features = kind.request, kind.features
             marks = self.classes.marks(pod) if allocations else NO_MARKS
-        before = self.ledger.holdings.get(uid)
+        before = self.ledger.placements.get(uid)
         if before is not None and before.request != request:
             self.scheduling_queue.released()  # resized in place: its queue may have room now
-        self.ledger.confirm(Holding(uid, node, request, allocations, Hold.CONFIRMED, marks, features))
+        self.ledger.confirm(Placement(uid, node, request, allocations, PlacementState.CONFIRMED, marks, features))
         if task is not None and task.cls.quota_known_late:
             self._recharge(task, allocations)
         if pod.metadata.deletion_timestamp:
@@ -278,18 +278,24 @@ class Bookings:
     # -- cards ----------------------------------------------------------------------------------------------------
 
     def _confirmed_allocations(self, pod: Pod, kind: Kind, uid: str, name: str, node: str) -> tuple[Allocation, ...]:
-        held = self.ledger.holdings.get(uid)
-        if held is not None and held.allocations and held.node == node and held.state is Hold.CONFIRMED and not _doubtful(held):
-            return held.allocations  # annotations of a running pod do not move its cards
+        allocated = self.ledger.placements.get(uid)
+        if (
+            allocated is not None
+            and allocated.allocations
+            and allocated.node == node
+            and allocated.state is PlacementState.CONFIRMED
+            and not _doubtful(allocated)
+        ):
+            return allocated.allocations  # annotations of a running pod do not move its cards
         return self._replay(pod, node) if self.assignments.keep(uid, name, pod, kind) else ()
 
     def _replay(self, pod: Pod, node: str) -> tuple[Allocation, ...]:
         allocations = []
-        for name, book in self.ledger.device_tables.items():
-            known = book.nodes.get(node)
+        for name, device_table in self.ledger.device_tables.items():
+            known = device_table.nodes.get(node)
             if known is None:
                 continue
-            found = book.device_type.replay(pod, node, known.inventory, self.assignments.handed(pod.metadata.uid, node))
+            found = device_table.device_type.replay(pod, node, known.inventory, self.assignments.handed(pod.metadata.uid, node))
             if isinstance(found, Refusal):
                 found = Allocation(name, node, (), (found,))
             if found is not None:
@@ -301,21 +307,21 @@ class Bookings:
     def _replay_node(self, node: str) -> None:
         """A node's cards are new or different: read again what its pods hold."""
         for uid in list(self.ledger.by_node.get(node, ())):
-            holding = self.ledger.holdings[uid]
-            if holding.state in (Hold.CONFIRMED, *GOING):
+            placement = self.ledger.placements[uid]
+            if placement.state in (PlacementState.CONFIRMED, *GOING):
                 pod = self.assignments.pod(uid, node)
                 if pod is not None:
                     self._regrant(uid, pod, self._replay(pod, node))
 
     def _heed_plugin(self, node: str) -> None:
         """The node's plugin says something new of what it has handed out; nobody else writes that, so it counts."""
-        for uid, holding in list(self.ledger.by_node.get(node, {}).items()):
-            if holding.state not in (Hold.CONFIRMED, *GOING) or not (
-                _doubtful(holding) or self.assignments.handed(uid, node)
+        for uid, placement in list(self.ledger.by_node.get(node, {}).items()):
+            if placement.state not in (PlacementState.CONFIRMED, *GOING) or not (
+                _doubtful(placement) or self.assignments.handed(uid, node)
             ):
                 continue
             pod = self.assignments.pod(uid, node)
-            if pod is not None and (allocations := self._replay(pod, node)) != holding.allocations:
+            if pod is not None and (allocations := self._replay(pod, node)) != placement.allocations:
                 self._regrant(uid, pod, allocations)
                 self.scheduling_queue.released()
 
@@ -371,9 +377,12 @@ class Bookings:
     def _take_in(self, node: Node) -> tuple[int, bool]:
         """Its row, and whether its cards are others than before and its pods were read again."""
         name = node.metadata.name
-        before = {device_type: book.nodes.get(name) for device_type, book in self.ledger.device_tables.items()}
+        before = {device_type: device_table.nodes.get(name) for device_type, device_table in self.ledger.device_tables.items()}
         row = self.ledger.put_node(node)
-        replayed = any(book.nodes.get(name) is not before[device_type] for device_type, book in self.ledger.device_tables.items())
+        replayed = any(
+            device_table.nodes.get(name) is not before[device_type]
+            for device_type, device_table in self.ledger.device_tables.items()
+        )
         if replayed:
             self._replay_node(name)
         self._note_inventory(name)
@@ -427,9 +436,9 @@ class Bookings:
     def _note_inventory(self, name: str) -> None:
         found = [
             f"{device_type}: {problem}"
-            for device_type, book in self.ledger.device_tables.items()
-            if name in book.nodes
-            for problem in book.nodes[name].inventory.problems
+            for device_type, device_table in self.ledger.device_tables.items()
+            if name in device_table.nodes
+            for problem in device_table.nodes[name].inventory.problems
         ]
         if found:
             self.problems[f"Node {name}"] = "; ".join(found)

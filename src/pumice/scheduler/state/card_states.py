@@ -171,24 +171,24 @@ class NamedNodes:
         self.marks = 0
         """Pods on any node that carry a mark."""
 
-    def add(self, book: NodeDevices) -> None:
+    def add(self, device_table: NodeDevices) -> None:
         """A node on which nothing is booked yet."""
         if self._cards is not None:
-            self._cards.update(dict.fromkeys(book.by_uuid, book.name))
+            self._cards.update(dict.fromkeys(device_table.by_uuid, device_table.name))
 
-    def forget(self, book: NodeDevices) -> None:
-        for marks in book.marks.values():
-            self.note(book, marks, -1)
+    def forget(self, device_table: NodeDevices) -> None:
+        for marks in device_table.marks.values():
+            self.note(device_table, marks, -1)
         if self._cards is not None:
-            for uuid in book.by_uuid:
-                if self._cards.get(uuid) == book.name:
+            for uuid in device_table.by_uuid:
+                if self._cards.get(uuid) == device_table.name:
                     del self._cards[uuid]
 
-    def note(self, book: NodeDevices, marks: Marks, sign: int) -> None:
+    def note(self, device_table: NodeDevices, marks: Marks, sign: int) -> None:
         """A pod with these marks came or went."""
         self.marks += sign
         if self._marked is not None:
-            _count(self._marked, book.name, marks, sign)
+            _count(self._marked, device_table.name, marks, sign)
 
     @property
     def asked_for_marks(self) -> bool:
@@ -209,14 +209,14 @@ class NamedNodes:
 
     def _all_cards(self) -> dict[str, str]:
         if self._cards is None:
-            self._cards = {uuid: name for name, book in self._nodes.items() for uuid in book.by_uuid}
+            self._cards = {uuid: name for name, device_table in self._nodes.items() for uuid in device_table.by_uuid}
         return self._cards
 
     def _all_marked(self) -> dict[str | int, Counter[str]]:
         if self._marked is None:
             self._marked = {}
-            for name, book in self._nodes.items():
-                for marks in book.marks.values():
+            for name, device_table in self._nodes.items():
+                for marks in device_table.marks.values():
                     _count(self._marked, name, marks, 1)
         return self._marked
 

@@ -76,20 +76,20 @@ class DeviceTable:
             self._named.forget(old)
             self._behind.pop(name, None)  # its places may be fewer now
             self._count_kinds(old.inventory, -1)
-        book = NodeDevices.empty(name, inventory)
-        self.nodes[name], self._rows[name], self._names[row] = book, row, name
-        self._named.add(book)
+        node_devices = NodeDevices.empty(name, inventory)
+        self.nodes[name], self._rows[name], self._names[row] = node_devices, row, name
+        self._named.add(node_devices)
         self._count_kinds(inventory, 1)
         self.states.fit_rows(rows)
-        self._write_empty(book, row)
+        self._write_empty(node_devices, row)
         return True
 
     def remove(self, name: str) -> None:
-        book = self.nodes.pop(name, None)
-        if book is not None:
-            self._named.forget(book)
+        node_devices = self.nodes.pop(name, None)
+        if node_devices is not None:
+            self._named.forget(node_devices)
             self._behind.pop(name, None)
-            self._count_kinds(book.inventory, -1)
+            self._count_kinds(node_devices.inventory, -1)
         row = self._rows.pop(name, None)
         if row is not None:
             del self._names[row]
@@ -115,35 +115,35 @@ class DeviceTable:
 
     def charge(self, uid: str, allocation: Allocation, marks: Marks = NO_MARKS) -> None:
         """Book a grant. Pieces on cards that are not registered (any more) are not charged anywhere."""
-        book = self.nodes.get(allocation.node)
-        if book is None:
+        node_devices = self.nodes.get(allocation.node)
+        if node_devices is None:
             return
-        places = book.charge(uid, allocation, marks)
-        if uid in book.marks:
-            self._named.note(book, book.marks[uid], 1)
+        places = node_devices.charge(uid, allocation, marks)
+        if uid in node_devices.marks:
+            self._named.note(node_devices, node_devices.marks[uid], 1)
         if places or allocation.doubts:
-            self._write(book, places, facts=bool(allocation.doubts))
+            self._write(node_devices, places, facts=bool(allocation.doubts))
 
     def discharge(self, uid: str, allocation: Allocation) -> None:
         """The exact reverse of ``charge``."""
-        book = self.nodes.get(allocation.node)
-        if book is None:
+        node_devices = self.nodes.get(allocation.node)
+        if node_devices is None:
             return
-        if uid in book.marks:
-            self._named.note(book, book.marks[uid], -1)
-        places, doubted = book.discharge(uid)
-        self._write(book, places, facts=doubted)
+        if uid in node_devices.marks:
+            self._named.note(node_devices, node_devices.marks[uid], -1)
+        places, doubted = node_devices.discharge(uid)
+        self._write(node_devices, places, facts=doubted)
 
     def remark(self, uid: str, allocation: Allocation, marks: Marks) -> bool:
         """The marks of a pod that is booked here are others now. Whether some ask looks at marks."""
-        book = self.nodes.get(allocation.node)
-        if book is None:
+        node_devices = self.nodes.get(allocation.node)
+        if node_devices is None:
             return False
-        if uid in book.marks:
-            self._named.note(book, book.marks[uid], -1)
-        book.remark(uid, allocation, marks)
-        if uid in book.marks:
-            self._named.note(book, book.marks[uid], 1)
+        if uid in node_devices.marks:
+            self._named.note(node_devices, node_devices.marks[uid], -1)
+        node_devices.remark(uid, allocation, marks)
+        if uid in node_devices.marks:
+            self._named.note(node_devices, node_devices.marks[uid], 1)
         return self._ranking is None or self._named.asked_for_marks
 
     # -- arrays -------------------------------------------------------------------------------------------------
@@ -280,44 +280,44 @@ class DeviceTable:
         self._catch_up()
         return int(self.states.columns.total.max(initial=0))
 
-    def _write(self, book: NodeDevices, places: Iterable[int], *, facts: bool) -> None:
+    def _write(self, node_devices: NodeDevices, places: Iterable[int], *, facts: bool) -> None:
         """Usage of some cards changed, or what the cards are. The arrays follow when they are next looked at: a pod that
         comes with thousands of others costs one writing a node, not one each."""
-        book.version += 1
+        node_devices.version += 1
         if facts:
-            self._write_facts(book)
-        behind = self._behind.get(book.name)
+            self._write_facts(node_devices)
+        behind = self._behind.get(node_devices.name)
         if behind is None:
-            self._behind[book.name] = set(places)
+            self._behind[node_devices.name] = set(places)
         else:
             behind.update(places)
 
-    def _write_empty(self, book: NodeDevices, row: int) -> None:
+    def _write_empty(self, node_devices: NodeDevices, row: int) -> None:
         """A node comes on which nothing is booked yet. Where an equal one is known its state is, and the first decision of a
         new cluster has no node to look through."""
-        places = range(len(book.usages))
-        kind = None if self._ranking is None else self._ranking.empty_kind(book.inventory)
+        places = range(len(node_devices.usages))
+        kind = None if self._ranking is None else self._ranking.empty_kind(node_devices.inventory)
         if kind is None:
-            self._write(book, places, facts=True)
+            self._write(node_devices, places, facts=True)
             return
-        book.version += 1
-        self._write_facts(book)
-        key = book.facts, kind
+        node_devices.version += 1
+        self._write_facts(node_devices)
+        key = node_devices.facts, kind
         state = self._empty.get(key)
         if state is None:
             if len(self._empty) > ALIKE_KEPT:
                 self._empty.clear()
-            state = self._empty[key] = book.facts, self._used(book, row, places)
-        self.states.put(row, state if book.facts else None)
+            state = self._empty[key] = node_devices.facts, self._used(node_devices, row, places)
+        self.states.put(row, state if node_devices.facts else None)
 
-    def _write_facts(self, book: NodeDevices) -> None:
-        closed = book.quarantined() if book.doubts else {}
+    def _write_facts(self, node_devices: NodeDevices) -> None:
+        closed = node_devices.quarantined() if node_devices.doubts else {}
         written = tuple(
             (card.total, card.shares, card.healthy and not card.blocked and place not in closed,
              card.mode is Mode.MIG, self.states.type_id(card.type))
-            for place, card in enumerate(book.inventory.cards)
+            for place, card in enumerate(node_devices.inventory.cards)
         )  # fmt: skip
-        book.facts = self._alike.setdefault(written, written)
+        node_devices.facts = self._alike.setdefault(written, written)
 
     def _catch_up(self) -> None:
         """Bring the state of every node that changed up to date."""
@@ -326,18 +326,18 @@ class DeviceTable:
         if len(self._alike) > ALIKE_KEPT:
             self._alike.clear()
         for name, places in self._behind.items():
-            book, row = self.nodes[name], self._rows[name]
-            self.states.put(row, (book.facts, self._used(book, row, places)) if book.facts else None)
+            node_devices, row = self.nodes[name], self._rows[name]
+            self.states.put(row, (node_devices.facts, self._used(node_devices, row, places)) if node_devices.facts else None)
         self._behind.clear()
 
-    def _used(self, book: NodeDevices, row: int, places: Iterable[int]) -> tuple[CardUse, ...]:
+    def _used(self, node_devices: NodeDevices, row: int, places: Iterable[int]) -> tuple[CardUse, ...]:
         before = self.states.of(row)
-        used = [_UNUSED] * len(book.usages)
+        used = [_UNUSED] * len(node_devices.usages)
         if before is not None and len(before[1]) == len(used):
             used[:] = before[1]
         for place in places:
-            u = book.usages[place]
-            state = -1 if self._ranking is None else self._ranking.card_state(place, u, book.inventory)
+            u = node_devices.usages[place]
+            state = -1 if self._ranking is None else self._ranking.card_state(place, u, node_devices.inventory)
             use = (u.memory, u.cores, u.shares, state)
             used[place] = self._alike.setdefault(use, use)
         return tuple(used)

@@ -538,9 +538,9 @@ class Classes:
                     part, policy = device_type.ranking.part(device_request)
                     if part is not None:
                         where = Constraints(selector=constraints.selector, required=constraints.required)
-                        asked = request.amounts()
+                        requested = request.amounts()
                         free = None if where == Constraints() else where
-                        return Shape(device_type.name, part, asked.get(CPU, 0), asked.get(MEMORY, 0), free), policy
+                        return Shape(device_type.name, part, requested.get(CPU, 0), requested.get(MEMORY, 0), free), policy
         return None, ""
 
     def _device_requests(self, pod: Pod) -> tuple[tuple[DeviceRequest, ...], tuple[Refusal, ...]]:

@@ -205,7 +205,7 @@ class DeviceClaims:
         for pod in (before.consumers if before is not None else frozenset()) ^ found.consumers:
             self._consumes(pod, key, now=pod in found.consumers)
         if before is None or replace(before, version=0) != replace(found, version=0):
-            self._tell(key)
+            self._report(key)
 
     def drop_claim(self, obj: Json) -> None:
         self.problems.pop(f"ResourceClaim {_key(obj)}", None)
@@ -247,7 +247,7 @@ class DeviceClaims:
         self._refresh(claim.uid, None)
         for pod in claim.consumers:
             self._consumes(pod, claim.key, now=False)
-        self._tell(claim.key)
+        self._report(claim.key)
 
     def _consumes(self, pod: str, key: str, *, now: bool) -> None:
         if now:
@@ -258,7 +258,7 @@ class DeviceClaims:
             del self._consumed[pod]
             self.freed(pod)
 
-    def _tell(self, key: str) -> None:
+    def _report(self, key: str) -> None:
         self._of_key(key)
         if key in self._users:
             self.changed(list(self._users[key]))

@@ -95,14 +95,14 @@ class NodeDevices:
         return places, self.doubts.pop(uid, None) is not None
 
 
-def _by_card(book: NodeDevices, allocation: Allocation) -> dict[int, tuple[ContainerDevice, ...]]:
+def _by_card(node_devices: NodeDevices, allocation: Allocation) -> dict[int, tuple[ContainerDevice, ...]]:
     found: dict[int, tuple[ContainerDevice, ...]] = {}
     container_devices = allocation.container_devices
     if len(container_devices) == 1:
-        place = book.by_uuid.get(container_devices[0].uuid)
+        place = node_devices.by_uuid.get(container_devices[0].uuid)
         return {} if place is None else {place: container_devices}
     for container_device in container_devices:
-        place = book.by_uuid.get(container_device.uuid)
+        place = node_devices.by_uuid.get(container_device.uuid)
         if place is not None:
             found[place] = (*found.get(place, ()), container_device)
     return found
@@ -111,8 +111,8 @@ def _by_card(book: NodeDevices, allocation: Allocation) -> dict[int, tuple[Conta
 def _book(usage: Usage, uid: str, container_devices: tuple[ContainerDevice, ...]) -> None:
     if not usage.holders:
         usage.holders = {}
-    held = usage.holders.get(uid)
-    usage.holders[uid] = container_devices if held is None else (*held, *container_devices)
+    allocated = usage.holders.get(uid)
+    usage.holders[uid] = container_devices if allocated is None else (*allocated, *container_devices)
     for container_device in container_devices:
         usage.shares += 1
         usage.memory += container_device.memory
@@ -129,20 +129,20 @@ def _unbook(usage: Usage, uid: str) -> None:
         usage.shares -= 1
         usage.memory -= container_device.memory
         usage.cores -= container_device.cores
-    slots: list[Slot] = [p.slot for held in usage.holders.values() for p in held if p.slot is not None and p.slot.group]
+    slots: list[Slot] = [p.slot for allocated in usage.holders.values() for p in allocated if p.slot is not None and p.slot.group]
     usage.slots = frozenset([slot.number for slot in slots])
     if not usage.holders:
         usage.holders = _NOBODY
     usage.group = slots[-1].group if slots else ""  # an emptied card is free for any geometry again (D-22)
 
 
-def _future(book: NodeDevices, without: Iterable[str], plus: Mapping[str, Allocation]) -> NodeDevices:
+def _future(node_devices: NodeDevices, without: Iterable[str], plus: Mapping[str, Allocation]) -> NodeDevices:
     usages = [
-        Usage(u.shares, u.memory, u.cores, u.group, u.slots, dict(u.holders)) for u in book.usages
+        Usage(u.shares, u.memory, u.cores, u.group, u.slots, dict(u.holders)) for u in node_devices.usages
     ]
     without = frozenset(without)
-    doubts = {uid: doubts for uid, doubts in book.doubts.items() if uid not in without}
-    copy = NodeDevices(book.name, book.inventory, usages, dict(book.marks), doubts, book.by_uuid)
+    doubts = {uid: doubts for uid, doubts in node_devices.doubts.items() if uid not in without}
+    copy = NodeDevices(node_devices.name, node_devices.inventory, usages, dict(node_devices.marks), doubts, node_devices.by_uuid)
     for uid in without:
         for usage in usages:
             if uid in usage.holders:

@@ -398,9 +398,9 @@ class GroupKey:
 def topology_of(job: Job) -> NetworkTopology | None:
     """By the PodGroup, by its annotations, or by those of the pod that comes first."""
     if job.group is not None:
-        asked = job.group.spec.network_topology or annotated(job.group.metadata.annotations)
-        if asked is not None:
-            return asked
+        requested = job.group.spec.network_topology or annotated(job.group.metadata.annotations)
+        if requested is not None:
+            return requested
     first = next(iter(job.pending.values()), None)
     return annotated(first.pod.metadata.annotations) if first is not None and first.pod is not None else None
 
@@ -441,14 +441,14 @@ def enough_groups(job: Job, statuses: frozenset[Status], without: Collection[Tas
     return all(found >= policy.min_sub_groups for found, policy in zip(whole, policies, strict=True))
 
 
-def highest_tier(asked: NetworkTopology, tree: Tree) -> int | str:
+def highest_tier(requested: NetworkTopology, tree: Tree) -> int | str:
     """The highest tier that is allowed, or why there is none. A wish, and a demand that names no tier, end at the whole
     cluster."""
-    if asked.problem:
-        return asked.problem
-    if not asked.hard:
+    if requested.problem:
+        return requested.problem
+    if not requested.hard:
         return tree.root.tier
-    if asked.highest_tier_name:
-        found = tree.tier_names.get(asked.highest_tier_name)
-        return f"no HyperNode has the tierName {asked.highest_tier_name!r}" if found is None else found
-    return tree.root.tier if asked.highest_tier_allowed is None else asked.highest_tier_allowed
+    if requested.highest_tier_name:
+        found = tree.tier_names.get(requested.highest_tier_name)
+        return f"no HyperNode has the tierName {requested.highest_tier_name!r}" if found is None else found
+    return tree.root.tier if requested.highest_tier_allowed is None else requested.highest_tier_allowed

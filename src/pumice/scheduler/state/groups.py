@@ -30,7 +30,7 @@ class QueueTree:
     _above: dict[QueueState, tuple[QueueState, ...]] = field(default_factory=dict)
     _counted: dict[QueueState, tuple[Vector, Vector, Vector]] = field(default_factory=dict)
     """Each queue's own part of the sums."""
-    _held: dict[QueueState, Vector] = field(default_factory=dict)
+    _usage: dict[QueueState, Vector] = field(default_factory=dict)
     _awaited: dict[QueueState, Vector] = field(default_factory=dict)
     _started: dict[QueueState, Vector] = field(default_factory=dict)
     """Promises to Inqueue jobs, without what they hold beyond their minimum (inqueue less elastic)."""
@@ -44,15 +44,15 @@ class QueueTree:
             self._build()
         return self._above.get(queue, ())
 
-    def held(self, queue: QueueState) -> Vector:
+    def usage(self, queue: QueueState) -> Vector:
         """Return what it and all below it are charged. Nobody may change it in place."""
         self._count()
-        return self._held.get(queue, {})
+        return self._usage.get(queue, {})
 
     def taken(self, queue: QueueState) -> Vector:
         """The same with what they wait for because it was promised to them."""
         self._count()
-        return together(self._held.get(queue, {}), self._awaited.get(queue, {}))
+        return together(self._usage.get(queue, {}), self._awaited.get(queue, {}))
 
     def all_taken(self) -> Vector:
         """Return what all queues have taken."""
@@ -63,7 +63,7 @@ class QueueTree:
         """How much of a resource it and all below it hold or were promised, beyond which a job may be started (Volcano
         pkg/scheduler/plugins/proportion)."""
         self._count()
-        return self._held.get(queue, {}).get(name, 0) + self._started.get(queue, {}).get(name, 0)
+        return self._usage.get(queue, {}).get(name, 0) + self._started.get(queue, {}).get(name, 0)
 
     def take_touched(self) -> list[QueueState]:
         """The queues of which what they hold may have changed since this was asked last."""
@@ -85,10 +85,10 @@ class QueueTree:
         for queue in self.stirred:
             if queue not in self._counted:
                 continue  # it is gone
-            held, awaited, started = self._counted[queue]
+            usage, awaited, started = self._counted[queue]
             device_type = (queue, *self._above[queue])
-            if more := _difference(queue.allocated, held):
-                _apply(more, held, self._everything, *(self._held[each] for each in device_type))
+            if more := _difference(queue.allocated, usage):
+                _apply(more, usage, self._everything, *(self._usage[each] for each in device_type))
                 for each in device_type:
                     self._touched[each] = self._moved[each] = None
             if more := _difference(queue.awaited, awaited):
@@ -100,10 +100,10 @@ class QueueTree:
 
     def _build(self) -> None:
         self._built = self.version
-        queues, before = list(self.queues.values()), self._held
+        queues, before = list(self.queues.values()), self._usage
         self._above = {queue: self._path(queue) for queue in queues}
         self._counted = {queue: ({}, {}, {}) for queue in queues}
-        self._held, self._awaited, self._started = ({queue: Vector() for queue in queues} for _ in range(3))
+        self._usage, self._awaited, self._started = ({queue: Vector() for queue in queues} for _ in range(3))
         self._everything, self._moved = {}, dict.fromkeys(queues)
         self._touched.update(dict.fromkeys(queue for queue in queues if before.get(queue)))
         self.stirred.update(dict.fromkeys(queues))
@@ -120,11 +120,11 @@ class QueueTree:
         return tuple(found)
 
 
-def together(held: Vector, awaited: Vector) -> Vector:
+def together(usage: Vector, awaited: Vector) -> Vector:
     """Return what is held and what is waited for."""
     if not awaited:
-        return held
-    total = dict(held)
+        return usage
+    total = dict(usage)
     add(total, awaited.items())
     return total
 
@@ -271,11 +271,11 @@ class Groups:
         self.scheduling_queue.write_queues([left.name])
         self.scheduling_queue.changed(job)
 
-    def _note(self, kind: str, key: str, uid: str, asked: Sequence[Row]) -> None:
-        if not asked:
+    def _note(self, kind: str, key: str, uid: str, requested: Sequence[Row]) -> None:
+        if not requested:
             self.notes.pop((kind, key), None)
             return
-        note = uid, "; ".join(row.field_text for row in asked)
+        note = uid, "; ".join(row.field_text for row in requested)
         if self.notes.get((kind, key)) != note:
             self.notes[kind, key] = self.unsaid[kind, key] = note
 

@@ -31,7 +31,7 @@ from pumice.wire.objects import Node
 # -- what one pod holds on a node, how firmly, and the receipt of an operation on it -----------------------------------
 
 
-class Hold(IntEnum):
+class PlacementState(IntEnum):
     """How firmly a pod holds its place."""
 
     RESERVED = 1
@@ -44,19 +44,19 @@ class Hold(IntEnum):
     """Terminating for so long that nobody waits for its place any more."""
 
 
-LEAVING = (Hold.EVICTING, Hold.TERMINATING)
+LEAVING = (PlacementState.EVICTING, PlacementState.TERMINATING)
 """Their places are waited for."""
-GOING = (*LEAVING, Hold.STUCK)
+GOING = (*LEAVING, PlacementState.STUCK)
 
 
-class Holding(Struct):
+class Placement(Struct):
     """The holding of one pod. ``features`` are the parts that other pods' predicates look at (ports, labels, terms)."""
 
     uid: str
     node: str
     request: Request
     allocations: tuple[Allocation, ...] = ()
-    state: Hold = Hold.CONFIRMED
+    state: PlacementState = PlacementState.CONFIRMED
     marks: Marks = NO_MARKS
     features: Features | None = None
     claims: tuple[Reserved, ...] = ()
@@ -69,7 +69,7 @@ class Receipt(Struct, frozen=True):
     serial: int
     uid: str
     operation: str
-    before: Holding | None
+    before: Placement | None
 
 
 # -- the ledger --------------------------------------------------------------------------------------------------------
@@ -87,11 +87,11 @@ class Ledger:
 
     table: NodeTable = field(default_factory=NodeTable)
     device_tables: dict[str, DeviceTable] = field(default_factory=dict)
-    holdings: dict[str, Holding] = field(default_factory=dict)
-    by_node: dict[str, dict[str, Holding]] = field(default_factory=dict)
-    pipelined: dict[str, Holding] = field(default_factory=dict)
+    placements: dict[str, Placement] = field(default_factory=dict)
+    by_node: dict[str, dict[str, Placement]] = field(default_factory=dict)
+    pipelined: dict[str, Placement] = field(default_factory=dict)
     """Promises on resources that are being released; those that are not kept end with the cycle."""
-    nominated: dict[str, dict[str, Holding]] = field(default_factory=dict)
+    nominated: dict[str, dict[str, Placement]] = field(default_factory=dict)
     terms: TermIndex = field(default_factory=TermIndex)
     device_claims: DeviceClaims = field(init=False)
     _ahead: bool = False
@@ -104,157 +104,157 @@ class Ledger:
 
     # -- the life of a holding ----------------------------------------------------------------------------------
 
-    def reserve(self, holding: Holding) -> Receipt:
+    def reserve(self, placement: Placement) -> Receipt:
         """Take a place for a pod that has none. Raises KeyError when it holds one already."""
-        if holding.uid in self.holdings:
-            raise KeyError(f"{holding.uid} already holds a place on {self.holdings[holding.uid].node}")
-        holding.state = Hold.RESERVED
-        self._put(holding)
-        return self._receipt(holding.uid, "reserve", None)
+        if placement.uid in self.placements:
+            raise KeyError(f"{placement.uid} already holds a place on {self.placements[placement.uid].node}")
+        placement.state = PlacementState.RESERVED
+        self._put(placement)
+        return self._receipt(placement.uid, "reserve", None)
 
     def set_apart(self, uid: str) -> None:
         """The pod keeps its room and nobody may count on it: what it holds on trial will be taken back before any of it
         reaches the world, and a Binding that leans on its labels (affinity, spread) would outlive it."""
-        holding = self.holdings[uid]
-        row = self.table.row_of.get(holding.node)
-        if row is not None and holding.features is not None:
-            self.terms.remove(row, holding.features, trial=True)
-        holding.features = None
+        placement = self.placements[uid]
+        row = self.table.row_of.get(placement.node)
+        if row is not None and placement.features is not None:
+            self.terms.remove(row, placement.features, trial=True)
+        placement.features = None
 
     def assume(self, uid: str) -> None:
         """The Binding is on its way: from now on only the API server's word changes this."""
-        holding = self.holdings[uid]
-        holding.state = Hold.ASSUMED
-        if holding.features is not None and holding.node in self.table.row_of:
-            self.terms.stay(holding.features)
+        placement = self.placements[uid]
+        placement.state = PlacementState.ASSUMED
+        if placement.features is not None and placement.node in self.table.row_of:
+            self.terms.stay(placement.features)
 
-    def confirm(self, holding: Holding) -> None:
+    def confirm(self, placement: Placement) -> None:
         """The pod was seen on its node. What was seen replaces what was assumed; seeing it again changes nothing."""
-        self.unpipeline(holding.uid)  # somebody else bound a pod that waited here for its place
-        old = self.holdings.get(holding.uid)
-        holding.state = Hold.CONFIRMED
+        self.unpipeline(placement.uid)  # somebody else bound a pod that waited here for its place
+        old = self.placements.get(placement.uid)
+        placement.state = PlacementState.CONFIRMED
         if old is not None:
             if old.state in GOING:
-                holding.state = old.state
-            new = (holding.node, holding.allocations, holding.request, holding.features)
+                placement.state = old.state
+            new = (placement.node, placement.allocations, placement.request, placement.features)
             if (old.node, old.allocations, old.request, old.features) == new:
-                old.state = holding.state
-                if old.marks != holding.marks:
-                    self._remark(old, holding.marks)
+                old.state = placement.state
+                if old.marks != placement.marks:
+                    self._remark(old, placement.marks)
                 return
             self._take(old)
-        self._put(holding)
+        self._put(placement)
 
     def terminate(self, uid: str, *, shown: bool = False) -> Receipt | None:
         """The pod is going. It stays charged; its resources count as free for the future only. ``shown``: by the API server, so
         that pods which are spread out count it no more (as Kubernetes' PodTopologySpread does)."""
-        holding = self.holdings.get(uid)
-        if holding is None or holding.state in GOING:
-            if shown and holding is not None and holding.state is Hold.EVICTING:
-                holding.state = Hold.TERMINATING
-                self._leave_spread(holding, 1)
+        placement = self.placements.get(uid)
+        if placement is None or placement.state in GOING:
+            if shown and placement is not None and placement.state is PlacementState.EVICTING:
+                placement.state = PlacementState.TERMINATING
+                self._leave_spread(placement, 1)
             return None
-        before = copy(holding)
-        holding.state = Hold.TERMINATING if shown else Hold.EVICTING
-        self._set_going(holding, 1)
+        before = copy(placement)
+        placement.state = PlacementState.TERMINATING if shown else PlacementState.EVICTING
+        self._set_going(placement, 1)
         return self._receipt(uid, "terminate", before)
 
     def is_terminating(self, uid: str) -> bool:
-        holding = self.holdings.get(uid)
-        return holding is not None and holding.state in GOING
+        placement = self.placements.get(uid)
+        return placement is not None and placement.state in GOING
 
     def going(self, node: str) -> set[str]:
         """Pods that are leaving the node, and whose places are waited for."""
-        return {uid for uid, held in self.by_node.get(node, {}).items() if held.state in LEAVING}
+        return {uid for uid, allocated in self.by_node.get(node, {}).items() if allocated.state in LEAVING}
 
     def give_up(self, uid: str) -> bool:
         """Promise nobody any more what a terminating pod holds. True: it was counted on until now."""
-        holding = self.holdings.get(uid)
-        if holding is None or holding.state not in LEAVING:
+        placement = self.placements.get(uid)
+        if placement is None or placement.state not in LEAVING:
             return False
-        self._set_going(holding, -1)
-        holding.state = Hold.STUCK
+        self._set_going(placement, -1)
+        placement.state = PlacementState.STUCK
         return True
 
     def release(self, uid: str) -> bool:
         """The pod is gone, or its Binding was refused. True when it held something."""
         self.unpipeline(uid)
-        holding = self.holdings.get(uid)
-        if holding is None:
+        placement = self.placements.get(uid)
+        if placement is None:
             return False
-        self._take(holding)
+        self._take(placement)
         return True
 
     def lift(self, uid: str) -> Receipt | None:
         """Take a pod off the books for as long as a question is asked. None when it holds nothing."""
-        holding = self.holdings.get(uid)
-        if holding is None:
+        placement = self.placements.get(uid)
+        if placement is None:
             return None
-        self._take(holding)
+        self._take(placement)
         self.device_claims.lift(uid)
-        return self._receipt(uid, "lift", holding)
+        return self._receipt(uid, "lift", placement)
 
     def undo(self, receipt: Receipt) -> None:
         """Take one operation back: the holding is again what it was before, bit for bit."""
-        holding = self.holdings.get(receipt.uid)
+        placement = self.placements.get(receipt.uid)
         if receipt.operation == "pipeline":
             self.unpipeline(receipt.uid)
         elif receipt.operation == "lift" and receipt.before is not None:
             self.device_claims.lift(receipt.uid, back=True)
             self._put(receipt.before)
         elif receipt.operation == "reserve":
-            if holding is not None:
-                self._take(holding, gain=False)
-        elif receipt.operation == "terminate" and holding is not None and receipt.before is not None:
-            if holding.state in LEAVING:
-                self._set_going(holding, -1)
-            holding.state = receipt.before.state
+            if placement is not None:
+                self._take(placement, gain=False)
+        elif receipt.operation == "terminate" and placement is not None and receipt.before is not None:
+            if placement.state in LEAVING:
+                self._set_going(placement, -1)
+            placement.state = receipt.before.state
 
-    def _set_going(self, holding: Holding, sign: int) -> None:
-        row = self.table.row_of.get(holding.node)
+    def _set_going(self, placement: Placement, sign: int) -> None:
+        row = self.table.row_of.get(placement.node)
         if row is not None:
-            if self._ahead and holding.features is not None:
-                shown = holding.state is Hold.TERMINATING
-                self.terms.pretend([(row, holding.features, -sign, -sign if shown else 0)])
-            self.table.set_releasing(row, self._charged(holding.request), sign)
-            if holding.state is Hold.TERMINATING:
-                self._leave_spread(holding, sign)
+            if self._ahead and placement.features is not None:
+                shown = placement.state is PlacementState.TERMINATING
+                self.terms.pretend([(row, placement.features, -sign, -sign if shown else 0)])
+            self.table.set_releasing(row, self._charged(placement.request), sign)
+            if placement.state is PlacementState.TERMINATING:
+                self._leave_spread(placement, sign)
 
-    def _leave_spread(self, holding: Holding, sign: int) -> None:
-        row = self.table.row_of.get(holding.node)
-        if row is not None and holding.features is not None:
-            self.terms.go(row, holding.features, sign)
+    def _leave_spread(self, placement: Placement, sign: int) -> None:
+        row = self.table.row_of.get(placement.node)
+        if row is not None and placement.features is not None:
+            self.terms.go(row, placement.features, sign)
 
     # -- promises on the future ---------------------------------------------------------------------------------
 
-    def pipeline(self, holding: Holding) -> Receipt:
+    def pipeline(self, placement: Placement) -> Receipt:
         """Promise resources that are being released. Cards are promised too, no lock and no Binding follow (D-33)."""
-        self.pipelined[holding.uid] = holding
-        self.nominated.setdefault(holding.node, {})[holding.uid] = holding
-        row = self.table.row_of.get(holding.node)
+        self.pipelined[placement.uid] = placement
+        self.nominated.setdefault(placement.node, {})[placement.uid] = placement
+        row = self.table.row_of.get(placement.node)
         if row is not None:
-            self._nominated_there(holding, row, 1)
-            self.table.set_pipelined(row, self._charged(holding.request), 1)
-        return self._receipt(holding.uid, "pipeline", None)
+            self._nominated_there(placement, row, 1)
+            self.table.set_pipelined(row, self._charged(placement.request), 1)
+        return self._receipt(placement.uid, "pipeline", None)
 
     def unpipeline(self, uid: str) -> None:
-        holding = self.pipelined.pop(uid, None)
-        if holding is None:
+        placement = self.pipelined.pop(uid, None)
+        if placement is None:
             return
-        self.nominated[holding.node].pop(uid, None)
-        if not self.nominated[holding.node]:
-            del self.nominated[holding.node]
-        row = self.table.row_of.get(holding.node)
+        self.nominated[placement.node].pop(uid, None)
+        if not self.nominated[placement.node]:
+            del self.nominated[placement.node]
+        row = self.table.row_of.get(placement.node)
         if row is not None:
-            self._nominated_there(holding, row, -1)
-        if uid in self.holdings:
-            self._take(self.holdings[uid])
+            self._nominated_there(placement, row, -1)
+        if uid in self.placements:
+            self._take(self.placements[uid])
         elif row is not None:
-            self.table.set_pipelined(row, self._charged(holding.request), -1)
+            self.table.set_pipelined(row, self._charged(placement.request), -1)
 
-    def _nominated_there(self, holding: Holding, row: int, sign: int) -> None:
-        if self._ahead and holding.features is not None:
-            self.terms.pretend([(row, holding.features, sign, 0)])
+    def _nominated_there(self, placement: Placement, row: int, sign: int) -> None:
+        if self._ahead and placement.features is not None:
+            self.terms.pretend([(row, placement.features, sign, 0)])
 
     def keep_nomination(self, uid: str) -> None:
         """The promise outlives the cycle: until it is taken back its room is held in the present too, on top of what is still
@@ -265,12 +265,12 @@ class Ledger:
         if row is not None:
             self.table.set_pipelined(row, self._charged(nomination.request), -1)
         self._put(
-            Holding(
+            Placement(
                 uid,
                 nomination.node,
                 nomination.request,
                 tuple(map(_closed, nomination.allocations)),
-                Hold.RESERVED,
+                PlacementState.RESERVED,
                 nomination.marks,
                 claims=nomination.claims,
             )
@@ -278,40 +278,40 @@ class Ledger:
 
     def put_by(self, uid: str) -> None:
         """A place on trial becomes a promise that is kept, for which nobody has to leave."""
-        holding = self.holdings[uid]
-        nomination = self.pipelined[uid] = copy(holding)
-        self.nominated.setdefault(holding.node, {})[uid] = nomination
-        closed = tuple(map(_closed, holding.allocations))
+        placement = self.placements[uid]
+        nomination = self.pipelined[uid] = copy(placement)
+        self.nominated.setdefault(placement.node, {})[uid] = nomination
+        closed = tuple(map(_closed, placement.allocations))
         if any(allocation.doubts for allocation in closed):
-            self._cards(holding, -1)
-            holding.allocations = closed
-            self._cards(holding, 1)
-        row = self.table.row_of.get(holding.node)
-        if row is not None and holding.features is not None:
-            self.terms.remove(row, holding.features, trial=True)
-        holding.features = None
+            self._cards(placement, -1)
+            placement.allocations = closed
+            self._cards(placement, 1)
+        row = self.table.row_of.get(placement.node)
+        if row is not None and placement.features is not None:
+            self.terms.remove(row, placement.features, trial=True)
+        placement.features = None
 
     def take_up(self, uid: str) -> Receipt:
         """A kept promise becomes a place on trial: its room was held all the while."""
-        nomination, holding = self.pipelined.pop(uid), self.holdings[uid]
+        nomination, placement = self.pipelined.pop(uid), self.placements[uid]
         there = self.nominated[nomination.node]
         del there[uid]
         if not there:
             del self.nominated[nomination.node]
-        closed = any(allocation.doubts for allocation in holding.allocations)
+        closed = any(allocation.doubts for allocation in placement.allocations)
         if closed:
-            self._cards(holding, -1)
-        holding.allocations, holding.features = nomination.allocations, nomination.features
+            self._cards(placement, -1)
+        placement.allocations, placement.features = nomination.allocations, nomination.features
         if closed:
-            self._cards(holding, 1)
-        row = self.table.row_of.get(holding.node)
-        if row is not None and holding.features is not None:
-            self.terms.add(row, holding.features, trial=True)
+            self._cards(placement, 1)
+        row = self.table.row_of.get(placement.node)
+        if row is not None and placement.features is not None:
+            self.terms.add(row, placement.features, trial=True)
         return self._receipt(uid, "reserve", None)
 
     def kept_nominations(self, node: str) -> list[str]:
         """Pods to which room of that node is promised beyond the cycle."""
-        return [uid for uid in self.nominated.get(node, ()) if uid in self.holdings]
+        return [uid for uid in self.nominated.get(node, ()) if uid in self.placements]
 
     def leaving(self, node: str) -> list[str]:
         """Pods whose places in the present do not count in the future: they leave, or are nominated there."""
@@ -321,8 +321,8 @@ class Ledger:
         """Return the node's cards when these pods are gone, and those that were promised a place there have it."""
         plus = {
             uid: allocation
-            for uid, held in self.nominated.get(node, {}).items()
-            for allocation in held.allocations
+            for uid, allocated in self.nominated.get(node, {}).items()
+            for allocation in allocated.allocations
             if allocation.device_type == device_type
         }
         return self.device_tables[device_type].view(node, without=gone, plus=plus)
@@ -361,21 +361,21 @@ class Ledger:
 
     def _moves(self) -> list[Move]:
         moves = [
-            (row, held.features, -1, -1 if held.state is Hold.TERMINATING else 0)
+            (row, allocated.features, -1, -1 if allocated.state is PlacementState.TERMINATING else 0)
             for row in self.table.releasing_rows
-            for held in self.by_node.get(self.table.name(row), {}).values()
-            if held.state in LEAVING and held.features is not None
+            for allocated in self.by_node.get(self.table.name(row), {}).values()
+            if allocated.state in LEAVING and allocated.features is not None
         ]
         moves += [
-            (self.table.row_of[held.node], held.features, 1, 0)
-            for held in self.pipelined.values()
-            if held.node in self.table.row_of and held.features is not None
+            (self.table.row_of[allocated.node], allocated.features, 1, 0)
+            for allocated in self.pipelined.values()
+            if allocated.node in self.table.row_of and allocated.features is not None
         ]
         return moves
 
     def promised_claims(self, node: str) -> list[Reserved]:
         """Return what is promised there of devices for claims."""
-        return [one for held in self.nominated.get(node, {}).values() for one in held.claims]
+        return [one for allocated in self.nominated.get(node, {}).values() for one in allocated.claims]
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -385,25 +385,25 @@ class Ledger:
         fresh = name not in self.table.row_of
         row = self.table.put(node)
         self.terms.put_node(row, name, node.metadata.labels, self.table.capacity)
-        for book in self.device_tables.values():
-            self._put_inventory(book, name, row, node)
+        for device_table in self.device_tables.values():
+            self._put_inventory(device_table, name, row, node)
         if fresh:
-            for holding in self.by_node.get(name, {}).values():
-                self._charge_row(holding, row)
+            for placement in self.by_node.get(name, {}).values():
+                self._charge_row(placement, row)
         return row
 
     def remove_node(self, name: str) -> None:
         row = self.table.row_of.get(name)
         if row is None:
             return
-        for holding in self.by_node.get(name, {}).values():
-            if holding.features is not None:
-                if holding.state is Hold.TERMINATING:
-                    self.terms.go(row, holding.features, -1)
-                self.terms.remove(row, holding.features)
+        for placement in self.by_node.get(name, {}).values():
+            if placement.features is not None:
+                if placement.state is PlacementState.TERMINATING:
+                    self.terms.go(row, placement.features, -1)
+                self.terms.remove(row, placement.features)
         self.terms.remove_node(row)
-        for book in self.device_tables.values():
-            book.remove(name)
+        for device_table in self.device_tables.values():
+            device_table.remove(name)
         self.table.remove(name)
 
     def set_device_types(self, device_types: Iterable[DeviceSharing]) -> None:
@@ -412,42 +412,42 @@ class Ledger:
         for name, row in self.table.row_of.items():
             facts = self.table.facts[row]
             if facts is not None:
-                for book in self.device_tables.values():
-                    book.put(name, row, book.device_type.inventory(facts.node), self.table.capacity)
+                for device_table in self.device_tables.values():
+                    device_table.put(name, row, device_table.device_type.inventory(facts.node), self.table.capacity)
                 self.table.touch(row, gain=True)
 
     def regrant(self, uid: str, allocations: tuple[Allocation, ...], marks: Marks) -> None:
         """Replace a holding's device part (its node's cards or the families have changed)."""
-        holding = self.holdings.get(uid)
-        if holding is None:
+        placement = self.placements.get(uid)
+        if placement is None:
             return
-        self._cards(holding, -1)
-        holding.allocations, holding.marks = allocations, marks
-        self._cards(holding, 1)
-        row = self.table.row_of.get(holding.node)
+        self._cards(placement, -1)
+        placement.allocations, placement.marks = allocations, marks
+        self._cards(placement, 1)
+        row = self.table.row_of.get(placement.node)
         if row is not None:
             self.table.touch(row, gain=True)
 
-    def _remark(self, holding: Holding, marks: Marks) -> None:
+    def _remark(self, placement: Placement, marks: Marks) -> None:
         """A bare pod is given its PodGroup only after it was bound: what it holds is the same, and rarely somebody cares."""
-        holding.marks = marks
+        placement.marks = marks
         books = [
             (allocation, self.device_tables[allocation.device_type])
-            for allocation in holding.allocations
+            for allocation in placement.allocations
             if allocation.device_type in self.device_tables
         ]
-        minded = [book.remark(holding.uid, allocation, marks) for allocation, book in books]
-        row = self.table.row_of.get(holding.node)
+        minded = [device_table.remark(placement.uid, allocation, marks) for allocation, device_table in books]
+        row = self.table.row_of.get(placement.node)
         if row is not None and any(minded):
             self.table.touch(row, gain=True)
 
-    def _put_inventory(self, book: DeviceTable, name: str, row: int, node: Node) -> None:
-        if not book.put(name, row, book.device_type.inventory(node), self.table.capacity):
+    def _put_inventory(self, device_table: DeviceTable, name: str, row: int, node: Node) -> None:
+        if not device_table.put(name, row, device_table.device_type.inventory(node), self.table.capacity):
             return
-        for holding in self.by_node.get(name, {}).values():
-            for allocation in holding.allocations:
-                if allocation.device_type == book.device_type.name:
-                    book.charge(holding.uid, allocation, holding.marks)
+        for placement in self.by_node.get(name, {}).values():
+            for allocation in placement.allocations:
+                if allocation.device_type == device_table.device_type.name:
+                    device_table.charge(placement.uid, allocation, placement.marks)
 
     # -- booking ------------------------------------------------------------------------------------------------
 
@@ -464,65 +464,65 @@ class Ledger:
         if found is None:
             if len(self._columns) > 100_000:
                 self._columns.clear()
-            asked, charged = (tuple((self.table.dim(n), v) for n, v in items) for items in (request.items, request.charge))
-            found = self._columns[request] = asked, charged
+            requested, charged = (tuple((self.table.dim(n), v) for n, v in items) for items in (request.items, request.charge))
+            found = self._columns[request] = requested, charged
         return found
 
-    def _put(self, holding: Holding) -> None:
-        self.holdings[holding.uid] = holding
-        self.by_node.setdefault(holding.node, {})[holding.uid] = holding
-        row = self.table.row_of.get(holding.node)
+    def _put(self, placement: Placement) -> None:
+        self.placements[placement.uid] = placement
+        self.by_node.setdefault(placement.node, {})[placement.uid] = placement
+        row = self.table.row_of.get(placement.node)
         if row is not None:
-            self._charge_row(holding, row)
-        self._cards(holding, 1)
-        if holding.claims:
-            self.device_claims.take(holding.uid, holding.claims)
+            self._charge_row(placement, row)
+        self._cards(placement, 1)
+        if placement.claims:
+            self.device_claims.take(placement.uid, placement.claims)
 
-    def _take(self, holding: Holding, *, gain: bool = True) -> None:
-        del self.holdings[holding.uid]
-        there = self.by_node[holding.node]
-        del there[holding.uid]
+    def _take(self, placement: Placement, *, gain: bool = True) -> None:
+        del self.placements[placement.uid]
+        there = self.by_node[placement.node]
+        del there[placement.uid]
         if not there:
-            del self.by_node[holding.node]
-        self._cards(holding, -1)
-        if holding.claims:
-            self.device_claims.give_back(holding.uid, holding.claims, gain=gain)
-        row = self.table.row_of.get(holding.node)
+            del self.by_node[placement.node]
+        self._cards(placement, -1)
+        if placement.claims:
+            self.device_claims.give_back(placement.uid, placement.claims, gain=gain)
+        row = self.table.row_of.get(placement.node)
         if row is not None:
-            if holding.state in LEAVING:
-                self._set_going(holding, -1)
-            if holding.features is not None:
-                self.terms.remove(row, holding.features, trial=holding.state is Hold.RESERVED)
-            self.table.charge(row, self._charged(holding.request), -1, gain=gain)
+            if placement.state in LEAVING:
+                self._set_going(placement, -1)
+            if placement.features is not None:
+                self.terms.remove(row, placement.features, trial=placement.state is PlacementState.RESERVED)
+            self.table.charge(row, self._charged(placement.request), -1, gain=gain)
 
-    def _charge_row(self, holding: Holding, row: int) -> None:
-        self.table.charge(row, self._charged(holding.request), 1, gain=False)
-        if holding.features is not None:
-            self.terms.add(row, holding.features, trial=holding.state is Hold.RESERVED)
-        if holding.state in LEAVING:
-            self._set_going(holding, 1)
+    def _charge_row(self, placement: Placement, row: int) -> None:
+        self.table.charge(row, self._charged(placement.request), 1, gain=False)
+        if placement.features is not None:
+            self.terms.add(row, placement.features, trial=placement.state is PlacementState.RESERVED)
+        if placement.state in LEAVING:
+            self._set_going(placement, 1)
 
-    def _cards(self, holding: Holding, sign: int) -> None:
-        for allocation in holding.allocations:
-            book = self.device_tables.get(allocation.device_type)
-            if book is not None:
+    def _cards(self, placement: Placement, sign: int) -> None:
+        for allocation in placement.allocations:
+            device_table = self.device_tables.get(allocation.device_type)
+            if device_table is not None:
                 if sign > 0:
-                    book.charge(holding.uid, allocation, holding.marks)
+                    device_table.charge(placement.uid, allocation, placement.marks)
                 else:
-                    book.discharge(holding.uid, allocation)
+                    device_table.discharge(placement.uid, allocation)
 
-    def _receipt(self, uid: str, operation: str, before: Holding | None) -> Receipt:
+    def _receipt(self, uid: str, operation: str, before: Placement | None) -> Receipt:
         self._serial += 1
         return Receipt(self._serial, uid, operation, before)
 
     def tidy(self) -> None:
         """Give back the room of holdings that are gone."""
-        repack(self.holdings)
+        repack(self.placements)
 
     @property
     def card_kinds_version(self) -> int:
         """Raised when cards of another kind came or went."""
-        return sum(book.card_kinds_version for book in self.device_tables.values())
+        return sum(device_table.card_kinds_version for device_table in self.device_tables.values())
 
     # -- for tests and explain ----------------------------------------------------------------------------------
 
@@ -539,19 +539,19 @@ class Ledger:
             for name, row in sorted(self.table.row_of.items())
         }
         cards = {
-            (device_type, name, book.inventory.cards[place].uuid): (
+            (device_type, name, device_table.inventory.cards[place].uuid): (
                 usage.shares, usage.memory, usage.cores, usage.group, frozenset(usage.slots),
                 tuple(sorted((uid, container_devices) for uid, container_devices in usage.holders.items())),
             )
             for device_type, device_table_of in sorted(self.device_tables.items())
-            for name, book in sorted(device_table_of.nodes.items())
-            for place, usage in enumerate(book.usages)
+            for name, device_table in sorted(device_table_of.nodes.items())
+            for place, usage in enumerate(device_table.usages)
         }  # fmt: skip
-        held = {
+        allocated = {
             uid: (h.node, h.request, h.allocations if h.node in nodes else (), h.state in GOING)
-            for uid, h in self.holdings.items()
+            for uid, h in self.placements.items()
         }
-        return {"nodes": nodes, "cards": cards, "held": held, "terms": self.terms.fingerprint(self.table.row_of)}
+        return {"nodes": nodes, "cards": cards, "held": allocated, "terms": self.terms.fingerprint(self.table.row_of)}
 
 
 def _closed(allocation: Allocation) -> Allocation:

@@ -208,7 +208,7 @@ class TerminatingPods:
         pkg/scheduler/cache/cache.go), unless the eviction
         is refused. It stays charged until it is gone. None when it holds nothing."""
         task = self.tasks.get(uid)
-        if task is None or task.job is None or uid not in self.ledger.holdings:
+        if task is None or task.job is None or uid not in self.ledger.placements:
             return None
         receipt = self.ledger.terminate(uid)
         if receipt is not None:

@@ -36,7 +36,7 @@ class Elsewhere:
     table: NodeTable
     _by_uid: dict[str, tuple[str, Request]] = field(default_factory=dict)
     _by_node: dict[str, Vector] = field(default_factory=dict)
-    _held: Vector = field(default_factory=dict)
+    _allocated: Vector = field(default_factory=dict)
     """By those on nodes that are known."""
     _nodes: int = -1
     """Version of the nodes of which that is true."""
@@ -49,7 +49,7 @@ class Elsewhere:
         self._by_uid[uid] = node, request
         add(self._by_node.setdefault(node, {}), request.items)
         if node in self.table.row_of:
-            add(self._held, request.items)
+            add(self._allocated, request.items)
 
     def release(self, uid: str) -> None:
         """It has ended, or is gone."""
@@ -61,17 +61,17 @@ class Elsewhere:
         if not any(self._by_node[node].values()):
             del self._by_node[node]
         if node in self.table.row_of:
-            subtract(self._held, request.items)
+            subtract(self._allocated, request.items)
 
     def left(self) -> Vector:
         """Return what of the nodes queues can have; a resource of which nothing is left is named still."""
         if self._nodes != self.table.version:
-            self._nodes, self._held = self.table.version, {}
+            self._nodes, self._allocated = self.table.version, {}
             for node in self._by_node.keys() & self.table.row_of.keys():
-                add(self._held, self._by_node[node].items())
-        if not self._held:
+                add(self._allocated, self._by_node[node].items())
+        if not self._allocated:
             return self.table.total
-        return {**dict.fromkeys(self.table.total, 0), **exceeded(self.table.total, self._held)}
+        return {**dict.fromkeys(self.table.total, 0), **exceeded(self.table.total, self._allocated)}
 
 
 # -- all pods ----------------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class Pods:
         if task.job is not None:
             if status is Status.PENDING and self._has_its_place(task, pod, kind):
                 return
-            free = status is Status.PENDING and not self.ledger.holdings.get(task.uid)
+            free = status is Status.PENDING and not self.ledger.placements.get(task.uid)
             if free or kind.features is not task.features or kind.request != task.request:
                 task.features = kind.features  # a placed pod may be resized in place, or labelled anew: others see that
                 self._reclass(task, pod, kind)
@@ -340,7 +340,7 @@ class Pods:
             if pod is not None and task.job is not None:
                 cls = self.classes.again(task.cls, pod, known)
                 task.cls.users, cls.users = task.cls.users - 1, cls.users + 1
-                task.job.recharge(task, self.charges.of(cls, self.ledger.holdings[task.uid].allocations), cls)
+                task.job.recharge(task, self.charges.of(cls, self.ledger.placements[task.uid].allocations), cls)
 
     def claims_changed(self, uids: Iterable[str]) -> None:
         """Something else is known of claims that these pods name: those that wait may be pods of another class."""
@@ -395,8 +395,8 @@ class Pods:
         task.cls.users -= 1
         cls.users += 1
         task.cls, task.status, task.hopeless = cls, status, False
-        holding = self.ledger.holdings.get(task.uid)
-        task.charged = self.charges.of(cls, holding.allocations) if holding is not None else None
+        placement = self.ledger.placements.get(task.uid)
+        task.charged = self.charges.of(cls, placement.allocations) if placement is not None else None
         if job is not None:
             job.join(task)
         self._notice_terms(cls)

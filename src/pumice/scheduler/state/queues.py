@@ -181,17 +181,19 @@ class Charges:
         device_requests = {device_request.device_type: device_request for device_request in cls.quota_known_late}
         amounts: Vector = {}
         for allocation in allocations:
-            book, device_request = (
+            device_table, device_request = (
                 self.ledger.device_tables.get(allocation.device_type),
                 device_requests.get(allocation.device_type),
             )
-            late = book.device_type.late_quota if book is not None else None
-            if book is None or late is None or device_request is None:
+            late = device_table.device_type.late_quota if device_table is not None else None
+            if device_table is None or late is None or device_request is None:
                 continue
             if allocation.container_devices:
                 found = late.of_allocation(allocation)
-            elif allocation.doubts and allocation.node in book.nodes:  # which cards nobody can tell: the dearest of the node
-                found = late.bound(device_request, late.card_kinds(book.nodes[allocation.node].inventory))
+            elif (
+                allocation.doubts and allocation.node in device_table.nodes
+            ):  # which cards nobody can tell: the dearest of the node
+                found = late.bound(device_request, late.card_kinds(device_table.nodes[allocation.node].inventory))
             else:
                 continue
             for name, value in found.items():
@@ -219,10 +221,10 @@ class Charges:
         if known is None or known[0] != version:
             more: Vector = {}
             for device_request in cls.quota_known_late:
-                book = self.ledger.device_tables.get(device_request.device_type)
-                late = book.device_type.late_quota if book is not None else None
-                if book is not None and late is not None:
-                    most = late.bound(device_request, book.card_kinds)
+                device_table = self.ledger.device_tables.get(device_request.device_type)
+                late = device_table.device_type.late_quota if device_table is not None else None
+                if device_table is not None and late is not None:
+                    most = late.bound(device_request, device_table.card_kinds)
                     over = {name: value * 1000 - cls.amounts.get(name, 0) for name, value in most.items()}
                     more |= {name: value for name, value in over.items() if value > 0}
             if len(self._over) > CLASSES_KEPT:

@@ -244,13 +244,13 @@ def spare(allocated: Vector, least: Vector | None) -> Vector:
     return beyond
 
 
-def changed(held: Vector, amounts: Vector, sign: int) -> Vector:
-    """``held`` with one task's demand more or less, as a shared vector."""
-    if sign > 0 and not held:
+def changed(usage: Vector, amounts: Vector, sign: int) -> Vector:
+    """``usage`` with one task's demand more or less, as a shared vector."""
+    if sign > 0 and not usage:
         return amounts
-    if sign < 0 and held == amounts:
+    if sign < 0 and usage == amounts:
         return NOTHING
-    new = dict(held)
+    new = dict(usage)
     (add if sign > 0 else subtract)(new, amounts.items())
     return shared(new)
 
@@ -296,12 +296,12 @@ def _larger(container: Container, statuses: Iterable[ContainerStatus], refused: 
     return container
 
 
-def _counted(wanted: Resources, held: Resources, admitted: Quantities, refused: bool) -> Resources:
+def _counted(wanted: Resources, usage: Resources, admitted: Quantities, refused: bool) -> Resources:
     """``wanted`` itself where nothing else is larger. A resize that the node refused for good is not wanted any more."""
-    if (held.requests or admitted) == wanted.requests and (admitted or held.requests) == wanted.requests:
+    if (usage.requests or admitted) == wanted.requests and (admitted or usage.requests) == wanted.requests:
         return wanted
     counted = {} if refused else dict(wanted.requests)
-    for source in (held.requests, admitted):
+    for source in (usage.requests, admitted):
         for name, quantity in source.items():
             try:
                 if name not in counted or amount(name, quantity) > amount(name, counted[name]):

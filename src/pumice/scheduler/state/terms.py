@@ -172,7 +172,7 @@ ASKED_KEPT = 50_000
 _NONE: Counter[int] = Counter()
 Terms = tuple[PodTerm, ...]
 """Terms that one pod must meet together."""
-Asked = tuple[Terms, str, bool]
+Demand = tuple[Terms, str, bool]
 """Whose pods are counted, by which label of their nodes (empty: by node), and whether those that are going are left out."""
 
 
@@ -200,8 +200,8 @@ class TermIndex:
         self._going: dict[Features, Counter[int]] = {}
         """Of these the pods that are being deleted."""
         self._by_label: dict[Label, dict[Features, None]] = {}
-        self._asked: dict[Asked, DomainCounts] = {}
-        self._asking: SelectorIndex[Asked] = SelectorIndex()
+        self._requested: dict[Demand, DomainCounts] = {}
+        self._asking: SelectorIndex[Demand] = SelectorIndex()
 
     # -- nodes and namespaces -------------------------------------------------------------------------------------
 
@@ -280,11 +280,11 @@ class TermIndex:
         """Placed pods that meet all these terms, per domain of that label, or per row where it is empty. ``staying`` leaves
         out those that are being deleted."""
         key = (terms, topology, staying)
-        found = self._asked.get(key)
+        found = self._requested.get(key)
         if found is None:
-            if len(self._asked) >= ASKED_KEPT:
+            if len(self._requested) >= ASKED_KEPT:
                 self._forget()
-            found = self._asked[key] = DomainCounts()
+            found = self._requested[key] = DomainCounts()
             if all(term.selector is not None for term in terms):
                 self._asking.put(key, terms[0].selector)
             for features in self._may_be_selected(terms[0]):
@@ -354,7 +354,7 @@ class TermIndex:
             terms, topology, staying = key
             change = number - going if staying else number
             if change and self._selected(terms, features):
-                self._asked[key].add(self.labels.domain(topology, row), change)
+                self._requested[key].add(self.labels.domain(topology, row), change)
                 seen |= change > 0 or going > 0
         self.arrivals += seen
         if number:
@@ -383,7 +383,7 @@ class TermIndex:
         return all(term.selects(features.namespace, labels, self.namespaces) for term in terms)
 
     def _forget(self) -> None:
-        self._asked.clear()
+        self._requested.clear()
         self._asking = SelectorIndex()
 
 

@@ -80,10 +80,10 @@ class Waiting:
     def text(self) -> str:
         """Why the gang stands where it stands, as its PodGroup says it (Volcano pkg/scheduler/api/job_info.go)."""
         if not self._text:
-            self._text = self._tell()
+            self._text = self._report()
         return self._text
 
-    def _tell(self) -> str:
+    def _report(self) -> str:
         job = self.job
         ready = job.is_ready() and job.role_ready()
         parts = sorted(f"{count} {Status(s).label}" for s, count in enumerate(job.counts) if count)

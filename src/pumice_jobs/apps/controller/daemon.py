@@ -266,7 +266,7 @@ class UnservedKinds:
 
     recorder: EventRecorder
     work: WorkQueue
-    _told: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
     _untold: dict[str, tuple[Row, Json]] = field(default_factory=dict)
 
     def on(self, row: Row) -> Callable[[WatchEvent], None]:
@@ -276,9 +276,9 @@ class UnservedKinds:
             obj = msgspec.json.decode(event.raw)
             uid = obj["metadata"].get("uid", "")
             if event.type == "DELETED":
-                self._told.discard(uid)
+                self._reported.discard(uid)
                 self._untold.pop(uid, None)
-            elif uid not in self._told and not _served_by_others(obj):
+            elif uid not in self._reported and not _served_by_others(obj):
                 self._untold[uid] = row, obj
                 self.work.add(UNSERVED, uid)
 
@@ -288,7 +288,7 @@ class UnservedKinds:
         if uid not in self._untold:
             return
         row, obj = self._untold.pop(uid)
-        self._told.add(uid)
+        self._reported.add(uid)
         meta, text = obj["metadata"], f"{row.text} (no controller of ours serves this kind)"
         namespace = meta.get("namespace", "")
         log.warning("without effect kind=%s object=%s/%s", row.name, namespace, meta["name"])
@@ -325,13 +325,13 @@ class Commands:
     """Target to its Commands by uid."""
     _carried_out: set[str] = field(default_factory=set)
     """Uids of those that are carried out, and not known to be deleted."""
-    _told: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
 
     def on_event(self, event: WatchEvent) -> None:
         command = decode(Command, event.raw)
         uid = command.metadata.uid
         if event.type == "DELETED":
-            self._told.discard(uid)
+            self._reported.discard(uid)
             self._carried_out.discard(uid)
             for target, waiting in self.waiting.items():  # a list that is told as a difference tells of names only
                 if waiting.pop(uid, None) is not None:
@@ -363,9 +363,9 @@ class Commands:
                     problem = await self.apply(command)
                     if problem is None:
                         return
-                    if problem and uid not in self._told:
+                    if problem and uid not in self._reported:
                         await self.say(command, problem)
-                        self._told.add(uid)
+                        self._reported.add(uid)
                     self._carried_out.add(uid)
                 await self._delete(command)
             waiting.pop(uid, None)
@@ -392,8 +392,8 @@ class Commands:
 
     async def _refuse(self, command: Command) -> None:
         target = command.target
-        if command.metadata.uid not in self._told:
-            self._told.add(command.metadata.uid)
+        if command.metadata.uid not in self._reported:
+            self._reported.add(command.metadata.uid)
             meant = f"{target.kind or 'nothing'} of {target.api_version or 'no kind'}"
             await self.say(command, f"Commands for {meant} are not carried out here; those for a Queue or a Job are")
 

@@ -48,11 +48,11 @@ class Topology:
     there: dict[str, Json] = field(default_factory=dict)
     """The HyperNodes that were discovered, by name."""
     _map: ConfigMap | None = None
-    _told: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
     """The warnings that were written about the present configuration."""
     _due: bool = False
     """True while it will be reconciled in a moment anyway."""
-    _asked: asyncio.Event = field(default_factory=asyncio.Event)
+    _requested: asyncio.Event = field(default_factory=asyncio.Event)
     _arrived: set[str] = field(default_factory=set)
 
     def watches(self) -> list[Coroutine[Any, Any, None]]:
@@ -70,7 +70,7 @@ class Topology:
 
     async def _when_asked(self, watching: Coroutine[Any, Any, None]) -> None:
         try:
-            await self._asked.wait()
+            await self._requested.wait()
         except asyncio.CancelledError:
             watching.close()
             raise
@@ -85,7 +85,7 @@ class Topology:
         try:
             wanted = hypernodes.discover(self.conf.profiles, self.nodes)
         except ValueError as error:
-            await self._tell("TopologyRefused", f"the labels of the nodes make no tree, so nothing is changed: {error}")
+            await self._report("TopologyRefused", f"the labels of the nodes make no tree, so nothing is changed: {error}")
             return
         for effect in hypernodes.changes(wanted, self.there):
             await self._perform(effect)
@@ -97,7 +97,7 @@ class Topology:
         except ApiError as error:
             if not isinstance(effect, Create) or error.code != 409:
                 raise
-            await self._tell("TopologyRefused", f"HyperNode {name} is there and was not discovered; it is left alone")
+            await self._report("TopologyRefused", f"HyperNode {name} is there and was not discovered; it is left alone")
             return
         self.there.pop(name, None)
         if answer is not None and not isinstance(effect, Delete):
@@ -109,16 +109,16 @@ class Topology:
         try:
             others = parse_controller_conf(self._map.data.get(CONFIG_KEY, "")).others
         except BadInput as error:
-            await self._tell("ConfigurationRefused", f"{error}; the last good one goes on")
+            await self._report("ConfigurationRefused", f"{error}; the last good one goes on")
             return
         for source in others:
-            await self._tell("WithoutEffect", f"networkTopologyDiscovery: source {source} is not read here; {LABEL} is")
+            await self._report("WithoutEffect", f"networkTopologyDiscovery: source {source} is not read here; {LABEL} is")
 
-    async def _tell(self, reason: str, text: str) -> None:
+    async def _report(self, reason: str, text: str) -> None:
         """Once for each text while the configuration is as it is."""
-        if self._map is None or text in self._told:
+        if self._map is None or text in self._reported:
             return
-        self._told.add(text)
+        self._reported.add(text)
         log.warning("%s: %s", CONFIG_MAP, text)
         meta = self._map.metadata
         await self.performer.perform(Event("ConfigMap", "v1", meta.namespace, meta.name, meta.uid, "Warning", reason, text))
@@ -135,7 +135,7 @@ class Topology:
             self.work.add_later(KIND, "", PAUSE)
 
     def _on_map(self, event: WatchEvent) -> None:
-        self._told.clear()
+        self._reported.clear()
         if event.type == "DELETED":
             self._map, self.conf = None, Discovery()
             return
@@ -146,7 +146,7 @@ class Topology:
         except BadInput:
             return  # told when it is reconciled
         if self.conf.profiles is not None:
-            self._asked.set()
+            self._requested.set()
 
     def _on_node(self, event: WatchEvent) -> None:
         meta = decode(ConfigMap, event.raw).metadata  # only its metadata counts

@@ -39,7 +39,7 @@ class Effects:
     performer: Performer
     clock: Clock
     store: JobStore
-    telling: Telling
+    reporting: Reporting
     keys: Callable[[], tuple[str, str]]
     latency: Histogram
 
@@ -71,7 +71,7 @@ class Effects:
             case DropGroup():
                 await self.drop_group(known, effect)
             case Event():
-                await self.telling.tell(known, effect)
+                await self.reporting.report(known, effect)
             case DeleteJob():
                 await self._delete_job(known)
 
@@ -86,7 +86,7 @@ class Effects:
             await self.cluster.create(effect.resource, body, namespace)
         except ApiError as error:
             if error.code != 409:
-                await self.telling.tell(known, _not_made(known.job, effect.resource, error.message))
+                await self.reporting.report(known, _not_made(known.job, effect.resource, error.message))
                 raise refused(error) from error
             await self._check_owner(known, effect.resource, name)
 
@@ -94,16 +94,16 @@ class Effects:
         """Check that what is there under the name is of this Job: what a forerunner left goes with it, and then ours is made."""
         found = await self.cluster.get(kind, name, known.job.metadata.namespace)
         if not _is_of(known.job, found):
-            told = _not_made(known.job, kind, f"{kind.plural} {name} exists and is not of this job")
-            await self.telling.tell(known, told)
-            raise ApiError(409, "Conflict", told.message)
+            reported = _not_made(known.job, kind, f"{kind.plural} {name} exists and is not of this job")
+            await self.reporting.report(known, reported)
+            raise ApiError(409, "Conflict", reported.message)
 
     async def _require(self, known: Known, effect: Require) -> None:
         try:
             await self.cluster.get(effect.resource, effect.name, known.job.metadata.namespace)
         except ApiError as error:
             if error.code == 404:
-                await self.telling.tell(known, event(known.job, "Warning", effect.reason, effect.problem))
+                await self.reporting.report(known, event(known.job, "Warning", effect.reason, effect.problem))
             raise
 
     async def _follow(self, known: Known, effect: Follow) -> None:
@@ -120,8 +120,8 @@ class Effects:
             group = await self.cluster.create_as(volcano.POD_GROUPS, effect.obj, namespace, PodGroup)
         except ApiError as error:
             if error.code != 409:
-                told = event(known.job, "Warning", "PodGroupError", f"Failed to create PodGroup, err: {error.message}")
-                await self.telling.tell(known, told)
+                reported = event(known.job, "Warning", "PodGroupError", f"Failed to create PodGroup, err: {error.message}")
+                await self.reporting.report(known, reported)
                 raise refused(error, GroupNotTaken) from error
             group = convert(PodGroup, await self.cluster.get(volcano.POD_GROUPS, effect.obj["metadata"]["name"], namespace))
         self.store.made_group(known, group)
@@ -168,7 +168,7 @@ class Effects:
             making = isinstance(wanted[0], Create)
             reason, doing = ("FailedCreate", "creating") if making else ("FailedDelete", "deleting")
             texts = sorted({error.message for error in problems})
-            await self.telling.tell(known, event(known.job, "Warning", reason, f"Error {doing} pods: [{', '.join(texts)}]"))
+            await self.reporting.report(known, event(known.job, "Warning", reason, f"Error {doing} pods: [{', '.join(texts)}]"))
             worst = next((error for error in problems if lasting(error)), problems[0])
             raise refused(worst) from worst
 
@@ -246,7 +246,7 @@ def _is_of(job: Job, found: Json) -> bool:
 
 
 @dataclass(slots=True)
-class Telling:
+class Reporting:
     cluster: Cluster
     recorder: EventRecorder
     store: JobStore
@@ -278,12 +278,12 @@ class Telling:
             known.decide(known.written)  # what was not written is decided anew
             self.store.take_job(msgspec.json.decode(msgspec.json.encode(found), type=Job, strict=False))
 
-    async def tell(self, known: Known, told: Event, *, again: bool = False) -> None:
+    async def report(self, known: Known, reported: Event, *, again: bool = False) -> None:
         """An event on the Job, unless it was the last one of its reason. That one is lost changes nothing."""
-        if not again and known.told.get(told.reason) == told.message:
+        if not again and known.reported.get(reported.reason) == reported.message:
             return
-        known.told[told.reason] = told.message
-        await self.recorder.try_to_write(told)
+        known.reported[reported.reason] = reported.message
+        await self.recorder.try_to_write(reported)
 
 
 def difference(before: Json, after: Json) -> Json:

@@ -61,7 +61,7 @@ class Known:
     """When a status that is not urgent is written."""
     latest: float = 0.0
     """And when at the latest, whatever else there is to do."""
-    told: dict[str, str] = field(default_factory=dict)
+    reported: dict[str, str] = field(default_factory=dict)
     """The words last said in an event, by reason."""
     failures: int = 0
     """How often in a row it was refused in a way that time alone does not mend."""
@@ -148,7 +148,7 @@ class JobStore:
                 decided, known.sent = job.status, None
             if job.metadata.generation != known.job.metadata.generation:
                 known.group_spec, known.failures = None, 0
-                known.told.clear()
+                known.reported.clear()
             known.job, known.written = completed(msgspec.structs.replace(job, status=decided)), job.status
 
     def on_pod(self, pod: JobPod, *, gone: bool) -> bool:

@@ -21,7 +21,7 @@ from pumice.wire import volcano
 from pumice.wire.batch import COMPLETED, FAILED, Job, JobStatus
 from pumice.wire.volcano import Command, PriorityClass
 from pumice_jobs.apps.controller.ended_groups import EndedGroups
-from pumice_jobs.apps.controller.job_effects import Effects, GroupNotTaken, NotTaken, Telling
+from pumice_jobs.apps.controller.job_effects import Effects, GroupNotTaken, NotTaken, Reporting
 from pumice_jobs.apps.controller.job_store import JobStore, Known
 from pumice_jobs.controllers.job.effects import DropGroup, Effect, WriteStatus, event
 from pumice_jobs.controllers.job.phases import ACTIONS, TARGETED, TERMINATE
@@ -61,7 +61,7 @@ class Jobs:
     commanded: Callable[[str, str], None]
     takes_groups: Callable[[str], bool]
     store: JobStore = field(init=False)
-    telling: Telling = field(init=False)
+    reporting: Reporting = field(init=False)
     effects: Effects = field(init=False)
     ended_groups: EndedGroups = field(init=False)
     completed: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -77,8 +77,8 @@ class Jobs:
 
     def __post_init__(self) -> None:
         self.store = JobStore(self._changed)
-        self.telling = Telling(self.cluster, self.performer.recorder, self.store)
-        self.effects = Effects(self.cluster, self.performer, self.clock, self.store, self.telling, self.keys, self.latency)
+        self.reporting = Reporting(self.cluster, self.performer.recorder, self.store)
+        self.effects = Effects(self.cluster, self.performer, self.clock, self.store, self.reporting, self.keys, self.latency)
         self.ended_groups = EndedGroups(self.cluster, self.work, self.store, self.effects.drop_group)
 
     def on_job(self, event: WatchEvent) -> None:
@@ -145,7 +145,7 @@ class Jobs:
             if known.failures <= GIVE_UP:
                 raise
             text = f"Job failed on action {refused.action} for retry limit reached"
-            await self.telling.tell(known, event(known.job, "Warning", "ExecuteAction", text))
+            await self.reporting.report(known, event(known.job, "Warning", "ExecuteAction", text))
             await self._carry_out(known, TERMINATE, Request(COMMAND))
             self.work.add(KIND, key)
 
@@ -187,7 +187,7 @@ class Jobs:
         known.delayed.append(Delayed(self.clock.monotonic() + left, found.action, replace(request, since=since)))
         self.work.add_later(KIND, known.job.key, max(0.0, left))
         text = f"Execute action {found.action} after {found.after:g}s"
-        await self.telling.tell(known, event(known.job, "Normal", "ExecuteAction", text), again=True)
+        await self.reporting.report(known, event(known.job, "Normal", "ExecuteAction", text), again=True)
 
     async def _ripe(self, known: Known) -> None:
         """Delayed actions whose time has come."""
@@ -205,10 +205,10 @@ class Jobs:
             known.delayed.clear()
         if request.command:
             text = f"Start to execute command {action}, and clean it up to make sure executed not more than once."
-            await self.telling.tell(known, event(known.job, "Normal", COMMAND, text), again=True)
+            await self.reporting.report(known, event(known.job, "Normal", COMMAND, text), again=True)
         elif request.event != COMMAND:
             text = f"Start to execute action {action} "
-            await self.telling.tell(known, event(known.job, "Normal", "ExecuteAction", text), again=True)
+            await self.reporting.report(known, event(known.job, "Normal", "ExecuteAction", text), again=True)
 
     async def _settle(self, known: Known) -> bool:
         """Return whether something was made, which will soon change what there is to write."""
@@ -278,7 +278,7 @@ class Jobs:
 
     async def _write(self, known: Known, before: str) -> None:
         known.due = None
-        await self.telling.write_status(known)
+        await self.reporting.write_status(known)
         phase, entry = known.job.phase, (known.job.key, known.job.spec.queue)
         if phase != before and phase in (COMPLETED, FAILED):
             counts = self.completed if phase == COMPLETED else self.failed

@@ -25,7 +25,7 @@ from pumice.wire.nvidia_vgpu import group_key
 from pumice.wire.objects import Meta, Quantities, Resources
 from pumice.wire.share_hours import DAY, KEPT_DAYS, Day, clean, config_map_of, parse, render
 from pumice.wire.volcano import seconds
-from pumice_jobs.controllers.share_hours import Accountant, Holder, Use
+from pumice_jobs.controllers.share_hours import Accountant, ShareOwner, Use
 
 log = logging.getLogger("pumice.controller")
 
@@ -157,7 +157,7 @@ class ShareHours:
         start = min(_start(pod) or now, now)
         parts = tuple(((meta.namespace, queue, clean(share.model), share.kind), share) for share in shares)
         run = meta.namespace, queue, clean(owner_of(meta)), clean(request_of(limits))
-        self.accountant.held(Holder(meta.uid, (meta.namespace, meta.name), run, parts, start, max(end, start)))
+        self.accountant.held(ShareOwner(meta.uid, (meta.namespace, meta.name), run, parts, start, max(end, start)))
         self._on[meta.uid] = pod.spec.node_name
 
     def _queue(self, meta: Meta) -> str:
@@ -253,30 +253,30 @@ class ShareHours:
     async def _look(self) -> None:
         """Ask the monitors of all nodes on which shares of NVIDIA cards are held; who does not answer in time tells nothing."""
         begin, self._looked = self._looked, self._now()
-        of_node: dict[str, list[Holder]] = {}
+        of_node: dict[str, list[ShareOwner]] = {}
         for uid, node in self._on.items():
-            holder = self.accountant.holders.get(uid)
-            if holder is not None and holder.end == inf and any(share.kind in ("vgpu", "mig") for _, share in holder.parts):
-                of_node.setdefault(node, []).append(holder)
+            owner = self.accountant.holders.get(uid)
+            if owner is not None and owner.end == inf and any(share.kind in ("vgpu", "mig") for _, share in owner.parts):
+                of_node.setdefault(node, []).append(owner)
         if not of_node or not 0 < self._looked - begin <= 3 * LOOK_EVERY * 1000:
             return  # after a pause nothing is known of what was used in it
         turns = asyncio.Semaphore(AT_ONCE)
         uses: dict[tuple[str, str], Use] = {}
 
-        async def ask(node: str, holders: list[Holder]) -> None:
+        async def ask(node: str, holders: list[ShareOwner]) -> None:
             address = self._monitors[node][1] if node in self._monitors else self._addresses.get(node, "")
             host = f"[{address}]" if ":" in address else address
             if not host:
                 return
             try:
                 async with turns:
-                    told = pod_uses(await self.fetch(f"http://{host}:{MONITOR_PORT}/metrics", PATIENCE, LARGEST))
+                    reported = pod_uses(await self.fetch(f"http://{host}:{MONITOR_PORT}/metrics", PATIENCE, LARGEST))
             except Unavailable as error:
                 log.debug("the monitor of %s tells nothing: %s", node, error)
                 return
-            for holder in holders:  # a page is believed of the pods of its node alone
-                if holder.pod in told:
-                    uses[holder.pod] = _use(told[holder.pod], holder)
+            for owner in holders:  # a page is believed of the pods of its node alone
+                if owner.pod in reported:
+                    uses[owner.pod] = _use(reported[owner.pod], owner)
 
         try:
             async with asyncio.timeout(LOOK_EVERY * 0.8):
@@ -289,12 +289,12 @@ class ShareHours:
         return int(self.clock.now() * 1000)
 
 
-def _use(told: PodUse, holder: Holder) -> Use:
+def _use(reported: PodUse, owner: ShareOwner) -> Use:
     """Parts of cards, by the part of its limit that a pod uses."""
-    memory = sum(share.memory for _, share in holder.parts)
-    used = told.used / told.limit * memory if told.used is not None and told.limit else None
-    sliced = any(share.kind == "mig" for _, share in holder.parts)  # whose cores no driver counts by instance
-    return Use(used, told.cores / 100 if told.cores is not None and not sliced else None)
+    memory = sum(share.memory for _, share in owner.parts)
+    used = reported.used / reported.limit * memory if reported.used is not None and reported.limit else None
+    sliced = any(share.kind == "mig" for _, share in owner.parts)  # whose cores no driver counts by instance
+    return Use(used, reported.cores / 100 if reported.cores is not None and not sliced else None)
 
 
 def _has_devices(notes: Mapping[str, str]) -> bool:
@@ -309,8 +309,8 @@ _NPU_KEYS = (names.HUAWEI, f"{names.HAMI_DOMAIN}/")
 def _start(pod: AccountedPod) -> int:
     """When it was bound, as the API server says; else when the kubelet took it. 0 where nobody says."""
     bound = [each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "True"]
-    told = (*(each.last_transition_time for each in bound), pod.status.start_time, pod.metadata.creation_timestamp)
-    return int(next((at for at in map(seconds, told) if at), 0.0) * 1000)
+    reported = (*(each.last_transition_time for each in bound), pod.status.start_time, pod.metadata.creation_timestamp)
+    return int(next((at for at in map(seconds, reported) if at), 0.0) * 1000)
 
 
 def _end(pod: AccountedPod) -> int:

@@ -208,10 +208,10 @@ def _pods(view: View, group: str) -> Iterator[Effect]:
     for task in startable(job, view.pods.values()):
         for index in range(task.replicas):
             if pod_name(job, task, index) not in view.pods:
-                yield Create(PODS, _told(body(job, task, index, group), view.evicted))
+                yield Create(PODS, _reported(body(job, task, index, group), view.evicted))
 
 
-def _told(body: dict[str, Any], evicted: Mapping[str, float]) -> dict[str, Any]:
+def _reported(body: dict[str, Any], evicted: Mapping[str, float]) -> dict[str, Any]:
     """A pod says of its predecessor what a controller that comes later could not know."""
     if gone := evicted.get(body["metadata"]["name"]):
         body["metadata"]["annotations"][names.PREDECESSOR_GONE] = stamp(gone)

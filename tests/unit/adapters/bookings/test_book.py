@@ -107,8 +107,8 @@ print(start_time(os.getpid()), left.pid, flush=True)
 
 def test_what_closed_its_files_left_its_session_and_lost_its_environment_keeps_the_booking(tmp_path: Path) -> None:
     leader = subprocess.Popen([sys.executable, "-c", FORGETFUL], stdout=subprocess.PIPE, text=True)
-    told, _ = leader.communicate()
-    begun, left = map(int, told.split())
+    reported, _ = leader.communicate()
+    begun, left = map(int, reported.split())
     share = booking(pid=leader.pid, start=begun)
     try:
         assert not lives(leader.pid, begun)
@@ -162,10 +162,10 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: 
 )
 def test_a_damaged_file_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bookings.json").write_bytes(content)
-    with pytest.raises(BadInput) as told:
+    with pytest.raises(BadInput) as reported:
         living(tmp_path)
-    assert str(tmp_path / "bookings.json") in str(told.value)
-    assert "\n" not in str(told.value)
+    assert str(tmp_path / "bookings.json") in str(reported.value)
+    assert "\n" not in str(reported.value)
 
 
 def test_a_booking_without_a_card_is_damage(tmp_path: Path) -> None:
@@ -215,9 +215,9 @@ def test_looking_makes_nothing(tmp_path: Path) -> None:
 def test_the_desk_decides_as_the_scheduler_does() -> None:
     allocator = Allocator(CARDS, [booking("r1", request=Request(memory=10000, cores=70))])
     assert allocator.place(Request(memory=5360, cores=30), "r2").container_devices[0].uuid == CARDS[0].uuid
-    with pytest.raises(Refused) as told:
+    with pytest.raises(Refused) as reported:
         allocator.place(Request(memory=5361, cores=30), "r2")
-    assert str(told.value).splitlines() == [
+    assert str(reported.value).splitlines() == [
         "card 0 has no room for 5361 MiB and 30 % of the cores",
         "  card 0 (Tesla T4, 15360 MiB): 5360 MiB and 30 % of the cores are free",
         f"    r1  pid {os.getpid()}  10000 MiB  70 %  train",

@@ -15,18 +15,18 @@ from pumice.wire.kinds import PODS
 
 
 def test_a_server_that_is_too_busy_for_a_watch_is_left_alone_as_long_as_it_says() -> None:
-    asked: list[float] = []
+    requested: list[float] = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
             return page(version=5)
-        asked.append(asyncio.get_running_loop().time())
-        if len(asked) == 1:
+        requested.append(asyncio.get_running_loop().time())
+        if len(requested) == 1:
             return web.json_response({"reason": "TooManyRequests"}, status=429, headers={"Retry-After": "1"})
         return await stream(request, ("ADDED", pod("a", 6)), hold=True)
 
     assert collected(handler, 2) == [("SYNCED", ""), ("ADDED", "a")]
-    assert asked[1] - asked[0] >= 1.0
+    assert requested[1] - requested[0] >= 1.0
 
 
 def test_a_server_that_fails_for_a_while_is_asked_again() -> None:
@@ -79,12 +79,12 @@ def test_a_refusal_that_waiting_does_not_mend_is_raised() -> None:
 @pytest.mark.parametrize("code", [401, 403])
 def test_a_refusal_after_the_first_list_is_waited_out_and_what_vanished_meanwhile_is_told(code: int) -> None:
     """A token that has run out, a role that was replaced: whoever began again from nothing would keep ghosts."""
-    asked = 0
+    requested = 0
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        nonlocal asked
-        asked += 1
-        match asked:
+        nonlocal requested
+        requested += 1
+        match requested:
             case 1:
                 return page(pod("a", 5), pod("b", 6), version=7)
             case 2:

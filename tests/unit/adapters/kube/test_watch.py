@@ -14,18 +14,18 @@ from pumice.wire.objects import Pod
 
 
 def test_an_interrupted_watch_resumes_where_it_was_and_tells_nothing_twice() -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
             return page(pod("a", 5), version=7)
-        asked.append(request.query["resourceVersion"])
-        if len(asked) == 1:
+        requested.append(request.query["resourceVersion"])
+        if len(requested) == 1:
             return await stream(request, ("ADDED", pod("b", 9)))
         return await stream(request, ("DELETED", pod("a", 11)), hold=True)
 
     assert collected(handler, 4) == [("ADDED", "a"), ("SYNCED", ""), ("ADDED", "b"), ("DELETED", "a")]
-    assert asked == ["7", "9"]
+    assert requested == ["7", "9"]
 
 
 @pytest.mark.parametrize("kind", [None, Pod])
@@ -189,8 +189,8 @@ def test_objects_of_a_named_kind_come_decoded_from_list_and_watch() -> None:
 
     async def scenario() -> None:
         async with serving(handler) as kube:
-            told = await collect(kube, 4, Pod)
-            assert told == [("ADDED", "a decoded"), ("SYNCED", ""), ("BOOKMARK", " decoded"), ("ADDED", "b decoded")]
+            reported = await collect(kube, 4, Pod)
+            assert reported == [("ADDED", "a decoded"), ("SYNCED", ""), ("BOOKMARK", " decoded"), ("ADDED", "b decoded")]
 
     run_virtually(scenario())
 
@@ -213,13 +213,13 @@ def test_an_object_that_is_not_of_its_kind_spoils_no_other() -> None:
 
 def test_a_watch_that_falls_silent_is_opened_again_where_it_was() -> None:
     """A half-open connection: nothing comes any more, not even the bookmarks, and nobody says why."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
             return page(pod("a", 5), version=7)
-        asked.append(request.query["resourceVersion"])
-        if len(asked) == 1:
+        requested.append(request.query["resourceVersion"])
+        if len(requested) == 1:
             return await stream(request, ("ADDED", pod("b", 9)), hold=True)
         return await stream(request, ("ADDED", pod("c", 12)), hold=True)
 
@@ -227,6 +227,6 @@ def test_a_watch_that_falls_silent_is_opened_again_where_it_was() -> None:
         async with serving(handler) as kube:
             kube.watch_limits = WatchLimits(idle=0.3)
             assert await collect(kube, 4) == [("ADDED", "a"), ("SYNCED", ""), ("ADDED", "b"), ("ADDED", "c")]
-        assert asked == ["7", "9"]
+        assert requested == ["7", "9"]
 
     run_virtually(scenario())

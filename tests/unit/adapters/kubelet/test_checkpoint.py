@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from pumice.adapters.kubelet.checkpoint import NAME, card_holders, devices_held
+from pumice.adapters.kubelet.checkpoint import NAME, allocated_devices, card_holders
 
 RECORD = {
     "Data": {
@@ -24,8 +24,8 @@ DEEP = '{"x":' + "[" * 100_000
 
 def test_the_holders_of_one_resource_are_told(tmp_path):
     (tmp_path / NAME).write_text(json.dumps(RECORD))
-    assert devices_held(tmp_path, "volcano.sh/vgpu-number") == {("u1", "a"): {"GPU-a-0"}}
-    assert devices_held(tmp_path, "volcano.sh/gpu-memory") == {}
+    assert allocated_devices(tmp_path, "volcano.sh/vgpu-number") == {("u1", "a"): {"GPU-a-0"}}
+    assert allocated_devices(tmp_path, "volcano.sh/gpu-memory") == {}
 
 
 def test_whoever_holds_cards_is_told_by_whatever_name_they_are_handed_out(tmp_path):
@@ -40,12 +40,12 @@ def test_whoever_holds_cards_is_told_by_whatever_name_they_are_handed_out(tmp_pa
 
 @pytest.mark.parametrize("text", ["", "{", "[]", DEEP, '{"Data":3}', '{"Data":{"PodDeviceEntries":[{"PodUID":7}]}}'])
 def test_a_broken_record_tells_nothing(tmp_path, text):
-    assert devices_held(tmp_path, "volcano.sh/vgpu-number") is None
+    assert allocated_devices(tmp_path, "volcano.sh/vgpu-number") is None
     (tmp_path / NAME).write_text(text)
-    assert devices_held(tmp_path, "volcano.sh/vgpu-number") is None
+    assert allocated_devices(tmp_path, "volcano.sh/vgpu-number") is None
     assert card_holders(tmp_path) == frozenset()
 
 
 def test_nobody_waits_at_a_pipe_in_the_place_of_the_record(tmp_path):
     os.mkfifo(tmp_path / NAME)
-    assert devices_held(tmp_path, "volcano.sh/vgpu-number") is None
+    assert allocated_devices(tmp_path, "volcano.sh/vgpu-number") is None

@@ -35,8 +35,8 @@ def test_it_says_what_the_reading_slot_by_slot_says(tmp_path, version):
             claim = fast.cards[device.uuid]
             assert (claim.limit, claim.sm_limit, claim.use) == (device.limit, device.sm_limit, slow.used(device.index))
         assert fast.processes == tuple((p.slot, p.pid, p.host_pid) for p in slow.processes)[:NAMED]
-        told = fast.version, fast.recent_kernel, fast.utilization_switch, fast.last_kernel
-        assert told == (slow.version, slow.recent_kernel, slow.utilization_switch, slow.last_kernel)
+        reported = fast.version, fast.recent_kernel, fast.utilization_switch, fast.last_kernel
+        assert reported == (slow.version, slow.recent_kernel, slow.utilization_switch, slow.last_kernel)
 
 
 def test_a_card_that_is_named_twice_counts_once(tmp_path):

@@ -94,8 +94,8 @@ def a_node(name: str, plugin: Json | None = PLUGIN, said: Json | None = None, of
     """One more node, with a plugin's pod or without."""
 
     async def make(c: DirectCluster) -> None:
-        told = {names.NODE_VGPU_REGISTER: REGISTER} if notes is None else notes
-        meta = {"name": name, "annotations": told, "labels": labels or {}}
+        reported = {names.NODE_VGPU_REGISTER: REGISTER} if notes is None else notes
+        meta = {"name": name, "annotations": reported, "labels": labels or {}}
         await c.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta})
         amounts = {names.VGPU_NUMBER: offered}
         await c.patch(NODES, name, {"status": {"capacity": amounts, "allocatable": amounts}}, subresource="status")
@@ -262,13 +262,13 @@ class Remembered(DirectCluster):
         self.chance, self.share = random.Random(0), 0.0
 
     async def request(self, verb: str, path: str, *, body: bytes | None = None, **options: Any) -> bytes:
-        asked = (verb, path, str(body))
-        if asked not in self.answers:
+        requested = (verb, path, str(body))
+        if requested not in self.answers:
             try:
-                self.answers[asked] = await super().request(verb, path, body=body, **options)
+                self.answers[requested] = await super().request(verb, path, body=body, **options)
             except ApiError as error:
-                self.answers[asked] = error
-        if isinstance(answer := self.answers[asked], ApiError):
+                self.answers[requested] = error
+        if isinstance(answer := self.answers[requested], ApiError):
             raise answer
         said = json.loads(answer)
         return json.dumps({key: self.with_nulls(value) for key, value in said.items()}).encode() if self.share else answer
@@ -289,11 +289,11 @@ def test_on_a_cluster_that_is_as_it_must_be_every_check_says_so(capsys):
     facts = examined()
     assert troubles(facts) == []
     assert report_cluster(facts, Output.JSON) is False
-    told = json.loads(capsys.readouterr().out)
-    assert len(told["findings"]) == len(examine(CHECKS, facts)) > 10
-    assert {one["program"] for one in told["programs"]} == {f"Pumice's {role}" for role in (
+    reported = json.loads(capsys.readouterr().out)
+    assert len(reported["findings"]) == len(examine(CHECKS, facts)) > 10
+    assert {one["program"] for one in reported["programs"]} == {f"Pumice's {role}" for role in (
         "scheduler", "controller", "admission server", "device plugin", "monitor")}  # fmt: skip
-    assert (told["nodes"], told["bad"], len(told["kinds"])) == (1, 0, 8)
+    assert (reported["nodes"], reported["bad"], len(reported["kinds"])) == (1, 0, 8)
 
 
 @pytest.mark.parametrize(("world", "fault"), [(world, fault) for world, faults in WORLDS.items() for fault in faults])
@@ -309,8 +309,8 @@ def test_each_fault_is_found_by_its_check_with_its_repair(world, fault, capsys):
 
 def test_where_faults_are_made_nothing_else_is_found():
     for world, faults in WORLDS.items():
-        told = [words for _, words, _ in faults.values()]
-        assert [text for _, text, _ in troubles(examined(world)) if not any(words in text for words in told)] == []
+        reported = [words for _, words, _ in faults.values()]
+        assert [text for _, text, _ in troubles(examined(world)) if not any(words in text for words in reported)] == []
 
 
 def test_kinds_that_nobody_here_reads_may_be_missing():

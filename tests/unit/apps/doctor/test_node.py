@@ -215,9 +215,9 @@ def test_on_a_node_that_is_as_it_must_be_every_check_says_so(capsys):
     facts = examined()
     assert troubles(facts) == []
     assert report(facts, Output.JSON) is False
-    told = json.loads(capsys.readouterr().out)
-    assert (told["node"], told["bad"]) == (NODE, 0)
-    assert len(told["findings"]) == len(examine(CHECKS, facts)) > 10
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["node"], reported["bad"]) == (NODE, 0)
+    assert len(reported["findings"]) == len(examine(CHECKS, facts)) > 10
 
 
 @pytest.mark.parametrize("fault", FAULTS)

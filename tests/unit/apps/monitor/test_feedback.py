@@ -40,7 +40,7 @@ async def busy(path: Path) -> None:
         await asyncio.sleep(0.005)
 
 
-def told(path: Path) -> tuple[int, int]:
+def reported(path: Path) -> tuple[int, int]:
     seen: RegionSnapshot = read_region(path)
     return seen.recent_kernel, seen.utilization_switch
 
@@ -50,11 +50,11 @@ def test_less_important_work_waits_until_the_more_important_is_silent(tmp_path):
     elsewhere = region(tmp_path, "elsewhere", B, priority=1, recent=9)
 
     async def look(page, cluster):
-        await until(lambda: told(low)[0] == -1)
-        assert told(low) == (-1, 1)
-        await until(lambda: told(high)[0] == 0)  # nobody launches: two rounds later it counts as silent
-        await until(lambda: told(low) == (0, 0))
-        await until(lambda: told(elsewhere) == (0, 0))
+        await until(lambda: reported(low)[0] == -1)
+        assert reported(low) == (-1, 1)
+        await until(lambda: reported(high)[0] == 0)  # nobody launches: two rounds later it counts as silent
+        await until(lambda: reported(low) == (0, 0))
+        await until(lambda: reported(elsewhere) == (0, 0))
 
     play(tmp_path, look, running("high", A, 0), running("low", A), running("elsewhere", B), feedback_every=0.05)
 
@@ -64,11 +64,11 @@ def test_when_the_monitor_stops_nobody_is_left_waiting(tmp_path):
 
     async def look(page, cluster):
         work = asyncio.create_task(busy(high))
-        await until(lambda: told(low)[0] == -1)
+        await until(lambda: reported(low)[0] == -1)
         work.cancel()
 
     play(tmp_path, look, running("high", A, 0), running("low", A), feedback_every=0.05)
-    assert told(low)[0] == 0
+    assert reported(low)[0] == 0
 
 
 def test_what_a_pod_says_of_its_priority_makes_nobody_wait_unless_a_priority_class_grants_it(tmp_path):
@@ -79,7 +79,7 @@ def test_what_a_pod_says_of_its_priority_makes_nobody_wait_unless_a_priority_cla
     async def look(page, cluster):
         work = [asyncio.create_task(busy(path)) for path in (bully, victim)]
         for _ in range(40):
-            seen.add(told(victim)[0])
+            seen.add(reported(victim)[0])
             await asyncio.sleep(0.005)
         for task in work:
             task.cancel()
@@ -123,14 +123,14 @@ def test_what_a_tenant_writes_into_its_region_makes_nobody_wait(tmp_path):
 
     async def look(page, cluster):
         for _ in range(40):
-            seen.update(told(victim)[0] for victim in victims)
+            seen.update(reported(victim)[0] for victim in victims)
             for victim in victims:
                 write_feedback(victim, recent=2)
             await asyncio.sleep(0.005)
 
     play(tmp_path, look, running("thief", A), running("same", A), running("other", B), feedback_every=0.02)
     assert min(seen) >= 0
-    assert told(thief)[0] <= 2
+    assert reported(thief)[0] <= 2
 
 
 def test_a_core_limit_is_lifted_and_set_again_on_the_page_whatever_the_tenant_writes_into_its_region(tmp_path):
@@ -147,7 +147,7 @@ def test_a_core_limit_is_lifted_and_set_again_on_the_page_whatever_the_tenant_wr
         together = [asyncio.create_task(busy(path)) for path in (mine, other)]
         await until(lambda: not lifted())  # although its region says that the limit is on
         together[1].cancel()
-        await until(lambda: lifted() and told(mine)[1] == 0)
+        await until(lambda: lifted() and reported(mine)[1] == 0)
         together[0].cancel()
 
     play(tmp_path, look, running("mine", A), running("other", A), feedback_every=0.05)
@@ -162,7 +162,7 @@ def test_cards_are_those_that_the_plugin_says_it_handed_out_whatever_stands_on_t
         work = asyncio.create_task(busy(high))
         write_feedback(low, recent=2)
         for _ in range(40):
-            seen.add(told(low)[0])
+            seen.add(reported(low)[0])
             await asyncio.sleep(0.005)
         work.cancel()
 
@@ -177,8 +177,8 @@ def test_who_waits_goes_on_now_and_then_however_long_the_more_important_works(tm
     async def look(page, cluster):
         work = asyncio.create_task(busy(high))
         for _ in range(2):
-            await until(lambda: told(low)[0] == -1)
-            await until(lambda: told(low)[0] >= 0)
+            await until(lambda: reported(low)[0] == -1)
+            await until(lambda: reported(low)[0] >= 0)
         work.cancel()
 
     play(tmp_path, look, running("high", A, 0), running("low", A), feedback_every=0.03, max_wait=0.06)
@@ -192,7 +192,7 @@ def test_only_containers_that_live_are_spoken_to(tmp_path):
     before = {path: path.read_bytes() for path in (ended, gone)}
 
     async def look(page, cluster):
-        await until(lambda: told(alive)[0] == 0)
+        await until(lambda: reported(alive)[0] == 0)
 
     play(tmp_path, look, body, running("alive", A), feedback_every=0.02)
     assert {path: path.read_bytes() for path in (ended, gone)} == before
@@ -207,7 +207,7 @@ def test_a_region_that_is_no_region_or_a_link_is_left_alone(tmp_path):
     sound = region(tmp_path, "sound", A, recent=3)
 
     async def look(page, cluster):
-        await until(lambda: told(sound)[0] == 0)
+        await until(lambda: reported(sound)[0] == 0)
 
     play(tmp_path, look, *(running(name, A) for name in ("broken", "linked", "sound")), feedback_every=0.02)
     assert broken.read_bytes() == b"x" * 5000

@@ -258,12 +258,12 @@ def test_another_region_that_a_tenant_makes_beside_its_own_is_not_looked_at(tmp_
 def test_what_is_given_away_of_each_card_is_told(tmp_path):
     async def look(page, cluster):
         seen = samples(await page())
-        told = {name: {labels["deviceuuid"]: value for labels, value in seen[f"pumice_card_{name}"]}
+        reported = {name: {labels["deviceuuid"]: value for labels, value in seen[f"pumice_card_{name}"]}
                 for name in ("granted_memory_bytes", "granted_core_percent", "shares", "processes")}  # fmt: skip
-        assert told["granted_memory_bytes"] == {A: 5000 * MIB, B: 1000 * MIB}
-        assert told["granted_core_percent"] == {A: 100, B: 50}
-        assert told["shares"] == {A: 2, B: 1}
-        assert told["processes"] == {A: 0, B: 0}
+        assert reported["granted_memory_bytes"] == {A: 5000 * MIB, B: 1000 * MIB}
+        assert reported["granted_core_percent"] == {A: 100, B: 50}
+        assert reported["shares"] == {A: 2, B: 1}
+        assert reported["processes"] == {A: 0, B: 0}
         assert {v for _, v in seen["pumice_container_core_limit_percent"]} == {50}
 
     pods = [pod_object("p", gives(A)), pod_object("q", gives(A, 2000) + gives(B, 1000), container("c", 2))]
@@ -302,12 +302,12 @@ def test_a_region_that_is_damaged_and_then_taken_away_is_told_as_gone(tmp_path):
     path = write(tmp_path / "vgpu/containers/u1_train/r.cache", region_bytes()[:3000])
 
     async def look(page, cluster):
-        def told(words):
+        def reported(words):
             return any(e["reason"] == "RegionSuspect" and words in e["message"] for e in cluster.events)
 
-        await until(lambda: told("not what the library writes"))
+        await until(lambda: reported("not what the library writes"))
         path.unlink()
-        await until(lambda: told("not any more"))
+        await until(lambda: reported("not any more"))
 
     pod = pod_object("p", gives(A), uid="u1", phase="Running")
     pod["status"]["containerStatuses"] = [{"name": "train", "state": {"running": {}}}]
@@ -318,23 +318,23 @@ def test_a_region_that_its_tenant_changed_or_took_away_is_told_on_the_pod(tmp_pa
     path = write(tmp_path / "vgpu/containers/u1_train/r.cache", region_bytes(devices=1, uuids={0: A.encode()}))
 
     async def look(page, cluster):
-        def told(words):
+        def reported(words):
             found = [e for e in cluster.events if e["reason"] == "RegionSuspect" and words in e["message"]]
             assert all(e["involvedObject"]["name"] == "p" for e in found)
             return found
 
         assert "pumice_region_suspect" not in await page()
         write(path, region_bytes(devices=1, uuids={0: A.encode()}, limits=1 << 40))
-        await until(lambda: told("higher memory limit"))
+        await until(lambda: reported("higher memory limit"))
         write(path, b"x" * 4000)
         write(path, region_bytes()[:3000])
-        await until(lambda: told("not what the library writes"))
+        await until(lambda: reported("not what the library writes"))
         write(path, region_bytes(devices=1, uuids={0: A.encode()}))
         async with asyncio.timeout(60):
             while "pumice_region_suspect" in await page():
                 await asyncio.sleep(0.01)
         path.unlink()
-        await until(lambda: told("not any more"))
+        await until(lambda: reported("not any more"))
 
     pod = pod_object("p", gives(A), uid="u1", phase="Running")
     pod["status"]["containerStatuses"] = [{"name": "train", "state": {"running": {}}}]
@@ -359,10 +359,10 @@ class UnhealthyCards:
     """A driver whose calls never return."""
 
     def __init__(self) -> None:
-        self.asked = threading.Event()
+        self.requested = threading.Event()
 
     def readings(self):
-        self.asked.set()
+        self.requested.set()
         threading.Event().wait()
 
     processes = instances = close = readings
@@ -374,7 +374,7 @@ def test_a_driver_that_hangs_keeps_neither_page_nor_feedback_nor_end_waiting(tmp
 
     async def look(page, cluster):
         seen = samples(await page())
-        assert cards.asked.is_set()
+        assert cards.requested.is_set()
         assert [value for _, value in seen["vGPU_device_memory_limit_in_bytes"]] == [3000 * MIB]
         assert seen["pumice_monitor_driver_silent_seconds"][0][1] > 0
         await until(lambda: read_region(path).recent_kernel == 0)

@@ -94,7 +94,10 @@ async def test_a_pod_of_which_one_call_was_taken_for_anothers_is_ended_once_the_
         second = put(world, "second", ";".join([gives(B, 500, 10)] * 3), *several, time=2)
         await kubelet.admit(second, NUMBER)
         await kubelet.admit(first, NUMBER)
-        answers = {key: held.response.envs[variables.NVIDIA_VISIBLE_DEVICES] for key, held in kubelet.books.entries.items()}
+        answers = {
+            key: allocated.response.envs[variables.NVIDIA_VISIBLE_DEVICES]
+            for key, allocated in kubelet.pod_devices.entries.items()
+        }
         assert answers == {("uid-second", "c0"): A, ("uid-second", "c1"): B, ("uid-second", "c2"): B, ("uid-first", "train"): A}
         assert "activeDeadlineSeconds" not in world.cluster.found("pods", "second")["spec"]
         await asyncio.sleep(4)
@@ -110,7 +113,7 @@ async def test_without_the_plugin_nobody_starts_whose_answer_was_not_looked_at_a
         put(world, "first", gives(A, 8000), time=1)
         second = put(world, "second", gives(A, 1000), time=2)
         answering = asyncio.create_task(kubelet.admit(second, NUMBER))
-        while not kubelet.books.entries:
+        while not kubelet.pod_devices.entries:
             await asyncio.sleep(0)
     await answering
     one = second["spec"]["containers"][0]
@@ -140,7 +143,7 @@ async def test_what_was_exchanged_stays_so_over_restarts_of_containers_and_plugi
         assert again == before
         assert Path(before.mounts[before.env[variables.SHARED_CACHE]]).read_bytes() == b"in use"
         kubelet.leave("uid-second")
-        kubelet.books.save(kubelet.directory)
+        kubelet.pod_devices.save(kubelet.directory)
         for name in ("first", "second"):
             world.cluster.remove("pods", name)
         await asyncio.sleep(130)

@@ -31,8 +31,8 @@ def book(directory: Path, facts: tuple[CardFacts, ...], pid: int, *cards: str) -
     with opened(directory) as bookings:
         allocator, number = Allocator(facts, bookings.all), bookings.new_id()
         allocation = allocator.place(Request(memory=3000, cores=40, cards=cards, count=len(cards)), number)
-        held = [BookedCard(card.index, card.name, card.memory // MIB) for card in allocator.facts(allocation)]
-        bookings.add(Booking(id=number, pid=pid, start=start_time(pid), user=0, command=["train"], cards=held,
+        allocated = [BookedCard(card.index, card.name, card.memory // MIB) for card in allocator.facts(allocation)]
+        bookings.add(Booking(id=number, pid=pid, start=start_time(pid), user=0, command=["train"], cards=allocated,
                              region=str(directory / "regions" / number / "vgpu.cache"),
                              annotations=allocator.annotations(allocation, 10**18), created=0.0))  # fmt: skip
         bookings.save()
@@ -58,8 +58,8 @@ async def test_a_plugin_that_starts_later_leaves_a_card_that_a_program_holds_unt
             await world.kubelet.until(NUMBER, lambda d: len(d) == 20 and all(d.values()))
             await world.cluster.until(lambda: ",false," not in world.cluster.notes("nodes", NODE)[names.NODE_VGPU_REGISTER])
             await world.cluster.until(lambda: world.cluster.events[-1]["reason"] == "CardRecovered")
-            (told,) = [event for event in world.cluster.events if event["reason"] == "CardUnhealthy"]
-            assert f"card {A}: held by `pumice run`: r1 (pid {program.pid}" in told["message"]
+            (reported,) = [event for event in world.cluster.events if event["reason"] == "CardUnhealthy"]
+            assert f"card {A}: held by `pumice run`: r1 (pid {program.pid}" in reported["message"]
     finally:
         program.kill()
         program.wait()
@@ -107,15 +107,15 @@ def test_a_damaged_book_leaves_the_last_good_word(tmp_path: Path, caplog: pytest
 def test_a_program_that_ended_is_not_asked_for_again(tmp_path: Path) -> None:
     program = subprocess.Popen(["sleep", "60"])
     book(tmp_path, FACTS, program.pid, A)
-    asked: list[str] = []
-    programs = ForeignPrograms([tmp_path], lambda booking: (asked.append(booking.id), lasts(booking))[1])
+    requested: list[str] = []
+    programs = ForeignPrograms([tmp_path], lambda booking: (requested.append(booking.id), lasts(booking))[1])
     assert set(programs.look()) == {A}
     program.kill()
     program.wait()
     assert programs.look() == {}
-    assert len(asked) == 2
+    assert len(requested) == 2
     assert programs.look() == {}
-    assert len(asked) == 2
+    assert len(requested) == 2
 
 
 def test_a_settled_look_waits_for_whoever_is_booking(tmp_path: Path) -> None:

@@ -42,10 +42,10 @@ def page(hook: Path) -> str:
         "status": {"containerStatuses": [{"name": "c", "containerID": f"containerd://{CONTAINER}"}]},
     })  # fmt: skip
 
-    async def asked() -> str:
+    async def requested() -> str:
         return render(await npu_page(Driver(), Driver(), hook, "Ascend310P", Own(pod)))  # type: ignore[arg-type]
 
-    return run_virtually(asked())
+    return run_virtually(requested())
 
 
 def soft_file(path: Path) -> None:

@@ -79,8 +79,8 @@ async def test_the_answer_to_allocate_holds_a_name_and_nothing_that_opens_a_card
     async with served(world):
         await ready(kubelet)
         await kubelet.admit(put(world, "p", gives(A, 1000)), NUMBER)
-        (held,) = kubelet.books.entries.values()
-        answer = held.response
+        (allocated,) = kubelet.pod_devices.entries.values()
+        answer = allocated.response
         assert dict(answer.envs) == {variables.NVIDIA_VISIBLE_DEVICES: "void"}
         assert not [*answer.mounts, *answer.devices]
         assert cdi.share_number([device.name for device in answer.cdi_devices])
@@ -160,7 +160,7 @@ async def test_an_init_container_and_the_container_that_takes_over_its_ids_each_
         other = put(world, "q", gives(B, 500), inits=inits)
         for each in (pod, other):
             await kubelet.admit(each, NUMBER)
-        ids = [held.ids for key, held in kubelet.books.entries.items() if key[0] == "uid-q"]
+        ids = [allocated.ids for key, allocated in kubelet.pod_devices.entries.items() if key[0] == "uid-q"]
         assert ids[0] == ids[1]
         pages = {}
         for each in (pod, other):
@@ -179,8 +179,10 @@ async def test_a_number_is_used_once_although_chance_repeats_itself_and_the_kube
             pod = put(world, name, gives(A, 1000))
             await kubelet.admit(pod, NUMBER)
             await kubelet.start_container(pod, pod["spec"]["containers"][0])
-            (held,) = (held for key, held in kubelet.books.entries.items() if key[0] == pod["metadata"]["uid"])
-            numbers.append(cdi.share_number([device.name for device in held.response.cdi_devices]))
+            (allocated,) = (
+                allocated for key, allocated in kubelet.pod_devices.entries.items() if key[0] == pod["metadata"]["uid"]
+            )
+            numbers.append(cdi.share_number([device.name for device in allocated.response.cdi_devices]))
             if name == "p":
                 kubelet.leave("uid-p")
                 world.cluster.remove("pods", "p")
@@ -197,14 +199,14 @@ async def test_ids_that_the_record_has_lost_start_nothing_and_are_answered_anew_
         one = pod["spec"]["containers"][0]
         await kubelet.start_container(pod, one)
         world.cluster.change("pods", "p", {"status": {"phase": "Running"}})
-        (held,) = kubelet.books.entries.values()
+        (allocated,) = kubelet.pod_devices.entries.values()
         (world.root / "plugins/kubelet_internal_checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": []}}))
         with pytest.raises(Refused, match="does not say yet whose these are"):
             await kubelet.start_container(pod, one)
-        kubelet.books.entries.clear()  # the kubelet asks again, outside an admission, and takes what ids it finds
+        kubelet.pod_devices.entries.clear()  # the kubelet asks again, outside an admission, and takes what ids it finds
         await kubelet.admit(pod, NUMBER)
-        (anew,) = kubelet.books.entries.values()
-        assert anew.response != held.response
+        (anew,) = kubelet.pod_devices.entries.values()
+        assert anew.response != allocated.response
         assert page_of(await kubelet.start_container(pod, one)) == [(A, 1000)]
 
 
@@ -272,7 +274,7 @@ async def test_shares_of_other_plugins_are_left_in_the_folder_and_those_of_pods_
         await asyncio.sleep(130)
         assert {mine, other} == set((world.root / "cdi").iterdir())
         kubelet.leave("uid-p")
-        kubelet.books.save(kubelet.directory)
+        kubelet.pod_devices.save(kubelet.directory)
         world.cluster.remove("pods", "p")
         await asyncio.sleep(130)
         assert {other} == set((world.root / "cdi").iterdir())
@@ -287,14 +289,14 @@ async def test_a_pod_that_went_before_its_share_was_made_is_nobodys_business_any
         world.cluster.remove("pods", "gone")
         await kubelet.admit(gone, NUMBER)  # the kubelet hears of it later
         await asyncio.sleep(5)
-        asked = [0]
+        requested = [0]
 
         async def count(verb: str, path: str) -> None:
-            asked[0] += verb == "GET" and path.endswith("/pods")
+            requested[0] += verb == "GET" and path.endswith("/pods")
 
         world.cluster.gate = count
         await asyncio.sleep(60)
-        assert asked == [0]
+        assert requested == [0]
         with pytest.raises(Refused, match="the API server does not name its pod"):
             await kubelet.start_container(gone, gone["spec"]["containers"][0])
         await kubelet.admit(other, NUMBER)

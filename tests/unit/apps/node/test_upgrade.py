@@ -24,7 +24,7 @@ class Kubelet:
         self.world, self.taken, self.next = world, set[str](), 0
         self.answers: dict[str, Any] = {}
         self.regions: dict[str, tuple[int, bytes]] = {}
-        self.held: list[tuple[str, str, str]] = []
+        self.allocated: list[tuple[str, str, str]] = []
         self.waiting: list[str] = []
 
     async def admit(self, count: int) -> None:
@@ -35,8 +35,8 @@ class Kubelet:
             unit = min(unit for unit in units if unit.startswith(card) and unit not in self.taken)
             self.taken.add(unit)
             answer = self.answers[name] = await self.world.kubelet.allocate(NUMBER, 1, [unit])
-            self.held.append((self.world.cluster.found("pods", name)["metadata"]["uid"], "train", unit))
-            self.world.kubelet.write_record(NUMBER, *self.held)
+            self.allocated.append((self.world.cluster.found("pods", name)["metadata"]["uid"], "train", unit))
+            self.world.kubelet.write_record(NUMBER, *self.allocated)
             self.world.cluster.change("pods", name, {"status": {"phase": "Running"}})
             self.waiting.append(name)
             assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == card

@@ -54,7 +54,7 @@ def test_a_binding_whose_answer_was_lost_is_believed_when_the_pod_is_bound() -> 
             await running.bind_all("a")
             running.cluster.fault = lambda verb, path: None
             await running.clock.sleep(2)
-            assert len(running.scheduler.engine.state.ledger.holdings) == 1
+            assert len(running.scheduler.engine.state.ledger.placements) == 1
             await create(running.cluster, pod("b", mib=4000))
             await running.bind_all("b")
             await running.clock.sleep(1)
@@ -187,8 +187,8 @@ def test_a_default_queue_that_cannot_be_made_is_told_and_tried_until_it_can(code
 
     with caplog.at_level(logging.WARNING):
         run_virtually(story())
-    told = [record.getMessage() for record in caplog.records if "cannot create queue=default" in record.getMessage()]
-    assert 4 < len(told) < 12
+    reported = [record.getMessage() for record in caplog.records if "cannot create queue=default" in record.getMessage()]
+    assert 4 < len(reported) < 12
 
 
 def test_without_volcanos_kinds_bare_pods_are_scheduled_all_the_same() -> None:

@@ -17,18 +17,18 @@ class Recorder:
     """Remembers what was asked of the API server."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str, Any]] = []
+        self.requested: list[tuple[str, str, Any]] = []
 
     async def create(self, resource: Resource, obj: Json, namespace: str = "") -> Json:
-        self.asked.append(("create", resource.plural, obj.get("reason")))
+        self.requested.append(("create", resource.plural, obj.get("reason")))
         return obj
 
     async def patch(self, resource: Resource, name: str, body: Json, namespace: str = "", **how: Any) -> Json:
-        self.asked.append(("patch", name, body["status"]))
+        self.requested.append(("patch", name, body["status"]))
         return body
 
     async def delete(self, resource: Resource, name: str, namespace: str = "", uid: str = "") -> None:
-        self.asked.append(("delete", name, uid))
+        self.requested.append(("delete", name, uid))
 
 
 def written(*effects: SchedulerEffect, leads: bool = True) -> tuple[Recorder, list[str]]:
@@ -54,23 +54,23 @@ def written(*effects: SchedulerEffect, leads: bool = True) -> tuple[Recorder, li
 
 def test_an_evicted_pod_is_marked_told_and_deleted_by_its_uid() -> None:
     cluster, refused = written(Evict("u1", "default", "low", "preempt"))
-    conditions = next(body for verb, _, body in cluster.asked if verb == "patch")["conditions"]
+    conditions = next(body for verb, _, body in cluster.requested if verb == "patch")["conditions"]
     assert {condition["type"]: condition["reason"] for condition in conditions} == {
         "Ready": "Evict", "DisruptionTarget": "PreemptionByScheduler",
     }  # fmt: skip
-    assert ("delete", "low", "u1") in cluster.asked
-    assert ("create", "events", "Evict") in cluster.asked
+    assert ("delete", "low", "u1") in cluster.requested
+    assert ("create", "events", "Evict") in cluster.requested
     assert not refused
 
 
 def test_without_the_lease_nobody_is_evicted_and_the_promise_is_undone() -> None:
     cluster, refused = written(Evict("u1", "default", "low", "preempt"), leads=False)
-    assert not cluster.asked
+    assert not cluster.requested
     assert refused == ["low: this scheduler leads no longer"]
 
 
 def test_a_pod_is_nominated_for_the_node_where_room_is_made_and_no_longer_when_there_is_none() -> None:
     cluster, _ = written(Nominate("u1", "default", "high", "n1"))
-    assert cluster.asked == [("patch", "high", {"nominatedNodeName": "n1"})]
+    assert cluster.requested == [("patch", "high", {"nominatedNodeName": "n1"})]
     cluster, _ = written(Nominate("u1", "default", "high", ""))
-    assert cluster.asked == [("patch", "high", {"nominatedNodeName": None})]
+    assert cluster.requested == [("patch", "high", {"nominatedNodeName": None})]

@@ -63,8 +63,8 @@ def test_a_child_that_does_not_end_costs_its_asker_an_answer_and_nobody_else() -
 def test_however_many_ask_one_child_runs_and_a_few_wait() -> None:
     async def play() -> list[int]:
         page = ExplainPage(lambda namespace, name: True, lambda namespace, name: time.sleep(0.05) or b"{}", patience=60.0)
-        asked = (page.answer(make_mocked_request("GET", "/explain?pod=a/known")) for _ in range(100))
-        return sorted(answer.status for answer in await asyncio.gather(*asked))
+        requested = (page.answer(make_mocked_request("GET", "/explain?pod=a/known")) for _ in range(100))
+        return sorted(answer.status for answer in await asyncio.gather(*requested))
 
     assert asyncio.run(play()) == [200] * MOST_WAITING + [503] * (100 - MOST_WAITING)
 
@@ -73,12 +73,12 @@ class Reviewer:
     """An API server that knows one token, and lets its owner get the pods of one namespace."""
 
     def __init__(self, refuse: ApiError | None = None) -> None:
-        self.refuse, self.asked = refuse, []  # type: ignore[var-annotated]
+        self.refuse, self.requested = refuse, []  # type: ignore[var-annotated]
 
     async def create(self, resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
         if self.refuse:
             raise self.refuse
-        self.asked.append(body)
+        self.requested.append(body)
         if resource.plural == "tokenreviews":
             good = body["spec"]["token"] == "good"
             return {"status": {"authenticated": good, **({"user": {"username": "ann", "groups": ["team"]}} if good else {})}}

@@ -25,8 +25,8 @@ def test_the_daemon_writes_what_became_of_hyper_nodes_and_holds_gangs_to_them() 
             await put(running, hyper_node("s0", 1, "n0", "n1"))
             await running.clock.sleep(1)
             await put(running, hyper_node("s1", 1, "n1", "n2", "n3"))
-            asked = {"mode": "hard", "highestTierAllowed": 1}
-            await create(running.cluster, group("g", minimum=4, topology=asked))
+            requested = {"mode": "hard", "highestTierAllowed": 1}
+            await create(running.cluster, group("g", minimum=4, topology=requested))
             await create(running.cluster, *[pod(f"g-{i}", cpu="1", group="g") for i in range(4)])
             await running.bind_all(*[f"g-{i}" for i in range(4)])
             await running.clock.sleep(1)
@@ -48,7 +48,7 @@ def test_the_daemon_writes_what_became_of_hyper_nodes_and_holds_gangs_to_them() 
 
 
 def test_a_pods_annotations_stand_in_the_podgroup_that_is_made_for_it() -> None:
-    asked = {"volcano.sh/network-topology-mode": "soft", "volcano.sh/network-topology-highest-tier": "2"}
-    body = group_body(convert(Pod, pod("a", annotations=asked)), {})
+    requested = {"volcano.sh/network-topology-mode": "soft", "volcano.sh/network-topology-highest-tier": "2"}
+    body = group_body(convert(Pod, pod("a", annotations=requested)), {})
     assert body["spec"]["networkTopology"] == {"mode": "soft", "highestTierAllowed": 2}
     assert "networkTopology" not in group_body(convert(Pod, pod("a")), {})["spec"]

@@ -198,37 +198,37 @@ def test_who_is_late_after_a_long_cycle_renews_its_lease_before_anything_else_an
         await create(cluster, pod("low", cards=4, mib=8000, terminationGracePeriodSeconds=0))
         await first.bind_all("low")
         await cluster.patch(kinds.PODS, "low", {"status": {"phase": "Running"}}, "default", subresource="status")
-        election, told = first.scheduler._election, list[str]()
+        election, reported = first.scheduler._election, list[str]()
         assert election is not None
-        asked, cycle = list[str](), first.scheduler.engine.cycle
+        requested, cycle = list[str](), first.scheduler.engine.cycle
 
         def slow(*given: Any, **more: Any) -> Plan:
             plan = cycle(*given, **more)
             if found := [effect.name for effect in plan.effects if isinstance(effect, Evict)]:
-                told.extend(found)
+                reported.extend(found)
                 election._renewed -= 60  # a minute in this cycle, as the clock tells it
                 if taken:
                     theirs = {"holderIdentity": "upstream_1", "leaseDurationSeconds": 15, "renewTime": "2031-01-01T00:00:00.0Z"}
                     taking = cluster.patch(kinds.LEASES, "volcano", {"spec": theirs}, "volcano-system")
                     changing.append(asyncio.create_task(taking))
-                asked.clear()
+                requested.clear()
             return plan
 
         changing = list[asyncio.Task[Any]]()
         first.scheduler.engine.cycle = slow  # type: ignore[method-assign]
-        cluster.fault = lambda verb, path: asked.append(f"{verb} {path}") if verb != "GET" else None  # type: ignore[func-returns-value]
+        cluster.fault = lambda verb, path: requested.append(f"{verb} {path}") if verb != "GET" else None  # type: ignore[func-returns-value]
         await create(cluster, pod("high", cards=4, mib=8000, priorityClassName="high"))
         if taken:
             with pytest.raises(Unavailable, match="the lease was lost"):
                 await asyncio.wait_for(first.task, 20)
-            assert told == ["low"]
+            assert reported == ["low"]
             assert "low" in await cluster.pods()
-            assert [one for one in asked if "/leases/" not in one] == []
+            assert [one for one in requested if "/leases/" not in one] == []
         else:
             await first.until(lambda: first.bound("high"), 20)
-            assert told == ["low"], "once, and not refused"
-            assert asked[0].startswith("PUT")
-            assert "/leases/" in asked[0]
+            assert reported == ["low"], "once, and not refused"
+            assert requested[0].startswith("PUT")
+            assert "/leases/" in requested[0]
             await first.close()
 
     run_virtually(story())

@@ -63,8 +63,8 @@ def test_a_typo_before_the_start_leaves_every_pod_waiting_until_it_is_mended_and
             assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("ConfigMap", SCHEDULER_CONFIGMAP)
             assert "unknown action 'alocate'" in event["message"]
             facts = {"scheduler": f"127.0.0.1:{running.scheduler.port}"}
-            told = await asyncio.to_thread(scheduler_problem, facts)
-            assert told.startswith("it places nothing, waiting for: a valid configuration (")
+            reported = await asyncio.to_thread(scheduler_problem, facts)
+            assert reported.startswith("it places nothing, waiting for: a valid configuration (")
             await write_conf(running, CONF)
             await running.bind_all("gpu", "plain")
             await running.clock.sleep(2)
@@ -126,8 +126,8 @@ def test_one_that_breaks_later_leaves_the_last_good_one_in_force_and_says_so_on_
             code, text = await running.page("/readyz")
             assert (code, text.splitlines()[0]) == (200, "ok")
             assert "configuration refused, the last good one goes on: configmap" in text
-            told = await asyncio.to_thread(scheduler_problem, {"scheduler": f"127.0.0.1:{running.scheduler.port}"})
-            assert told.startswith("configuration refused, the last good one goes on")
+            reported = await asyncio.to_thread(scheduler_problem, {"scheduler": f"127.0.0.1:{running.scheduler.port}"})
+            assert reported.startswith("configuration refused, the last good one goes on")
             await create(running.cluster, pod("gpu", mib=4000))
             await running.bind_all("gpu")
 

@@ -73,13 +73,13 @@ class Line:
 
     def __init__(self, cluster: FaultyCluster) -> None:
         self.down = asyncio.Event()
-        self.asked: Counter[str] = Counter()
+        self.requested: Counter[str] = Counter()
         self._stream = cluster.stream
         cluster.fault = self._fault  # type: ignore[method-assign]
         cluster.stream = self._open  # type: ignore[method-assign]
 
     def _fault(self, verb: str, path: str) -> ApiError | None:
-        self.asked[path] += self.down.is_set()
+        self.requested[path] += self.down.is_set()
         return ApiError(0, "Unreachable", "connection refused") if self.down.is_set() else None
 
     async def _open(self, path: str, params: Any, *, idle: float) -> Any:
@@ -108,8 +108,8 @@ def test_an_api_server_that_is_away_is_asked_less_and_less_often_and_found_again
         await asyncio.wait_for(running.ready.wait(), 5)
         line.down.set()
         await clock.sleep(300)
-        assert len(line.asked) >= 8, "every watch was cut"
-        assert 40 <= max(line.asked.values()) <= 130, "at most once in 2.5 s per kind, on average"
+        assert len(line.requested) >= 8, "every watch was cut"
+        assert 40 <= max(line.requested.values()) <= 130, "at most once in 2.5 s per kind, on average"
         line.down.clear()
         await create(cluster, pod("a", mib=1000))
         await running.until(lambda: running.bound("a"), 10)

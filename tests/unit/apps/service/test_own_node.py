@@ -22,11 +22,11 @@ class SlowLists(FakeCluster):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+        self.requested, self.answer = asyncio.Event(), asyncio.Event()
 
     async def list(self, resource: Resource, namespace: str = "", **more: str) -> Json:
         found = await super().list(resource, namespace, **more)
-        self.asked.set()
+        self.requested.set()
         await self.answer.wait()
         return found
 
@@ -66,7 +66,7 @@ def test_a_list_that_comes_later_than_the_watch_takes_nothing_back():
         cluster.put(pod("goes", "old"))
         async with own_node(cluster) as own:
             asking = asyncio.create_task(own.relist())
-            await cluster.asked.wait()
+            await cluster.requested.wait()
             cluster.put(pod("changes", "new"))
             cluster.remove("pods", "goes")
             await until(lambda: known(own) == {"changes": "new"})

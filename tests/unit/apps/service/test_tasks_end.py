@@ -57,7 +57,7 @@ def test_a_binding_whose_outcome_cannot_be_taken_ends_the_scheduler_with_its_err
     async def story() -> None:
         async with daemon(node("n1", cards=1)) as running:
 
-            def broken(effect: Bind, *told: object) -> None:
+            def broken(effect: Bind, *reported: object) -> None:
                 raise KeyError("what nobody thought of")
 
             running.scheduler.binder.done = broken

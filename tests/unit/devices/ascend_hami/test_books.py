@@ -30,7 +30,7 @@ def replayed(text, *containers, soft=False, init=(), status=RUNNING, cards=3, no
     return device_type.replay(pod, "n1", device_type.inventory(npu_node("n1", P310, cards)), handed)
 
 
-def held(allocation):
+def allocated(allocation):
     return [
         (
             container_device.uuid,
@@ -62,13 +62,13 @@ def test_every_container_is_booked_also_in_the_form_that_upstream_cannot_read_it
     two = [npu_limits(P310, 1, 3072), npu_limits(P310, 1, 6144)]
     allocation = replayed("U1,Ascend310P,3072,0:;U2,Ascend310P,6144,0:;", *two)
     assert isinstance(allocation, Allocation)
-    assert held(allocation) == [("U1", 3072, 0, "vir01"), ("U2", 6144, 0, "vir02")]
+    assert allocated(allocation) == [("U1", 3072, 0, "vir01"), ("U2", 6144, 0, "vir02")]
     assert allocation.doubts == ()
 
 
 def test_the_short_form_of_volcano_is_read_too():
     allocation = replayed("U1,Ascend310P,3072,0", {}, npu_limits(P310, 1, 3072))
-    assert held(allocation) == [("U1", 3072, 0, "vir01")]
+    assert allocated(allocation) == [("U1", 3072, 0, "vir01")]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_running_pod_whose_owner_rewrote_its_cards_closes_the_nodes_cards(text
 
 def test_what_the_nodes_plugin_says_counts_before_the_owners_words():
     allocation = replayed("", npu_limits(P310, 1, 6144), handed="U2,Ascend310P,6144,0:;")
-    assert held(allocation) == [("U2", 6144, 0, "vir02")]
+    assert allocated(allocation) == [("U2", 6144, 0, "vir02")]
     assert allocation.doubts == ()
 
 
@@ -96,7 +96,7 @@ def test_a_set_written_for_another_node_is_nothing_here_while_the_pod_waits():
 
 def test_a_soft_share_is_known_as_one():
     allocation = replayed("U1,Ascend310P,4096,90:;", npu_limits(P310, 1, 4096, 90), soft=True)
-    assert held(allocation) == [("U1", 4096, 90, "hami-core")]
+    assert allocated(allocation) == [("U1", 4096, 90, "hami-core")]
 
 
 # -- the wire -------------------------------------------------------------------------------------------------------------

@@ -22,9 +22,9 @@ def one(text: str, to: To = To.PUMICE, *, from_hami: bool = False) -> Converted:
 
 
 def pod(limits: str, spec: str = "schedulerName: volcano", notes: str = "") -> str:
-    told = f"\n  annotations: {{{notes}}}" if notes else ""
+    reported = f"\n  annotations: {{{notes}}}" if notes else ""
     named = f"\n  {spec}" if spec else ""
-    return (f"apiVersion: v1\nkind: Pod\nmetadata:\n  name: p{told}\nspec:{named}\n  containers:\n"
+    return (f"apiVersion: v1\nkind: Pod\nmetadata:\n  name: p{reported}\nspec:{named}\n  containers:\n"
             f"  - name: c\n    image: i\n    resources:\n      limits: {{{limits}}}\n")  # fmt: skip
 
 
@@ -175,9 +175,12 @@ def test_a_pod_read_from_a_cluster_gets_the_scheduler_that_chooses_its_cards_as_
 def test_limits_that_stand_elsewhere_and_are_merged_in_count_as_if_they_stood_there(shared):
     text = f"x: &limits {shared}\n{pod('<<: *limits, nvidia.com/gpumem: 5', '')}"
     found = yaml.safe_load(one(text).text)
-    asked = yaml.safe_load(shared).get("nvidia.com/gpu", 1)
+    requested = yaml.safe_load(shared).get("nvidia.com/gpu", 1)
     assert found["spec"]["schedulerName"] == "volcano"
-    assert found["spec"]["containers"][0]["resources"]["limits"] == {"volcano.sh/vgpu-number": asked, "volcano.sh/vgpu-memory": 5}
+    assert found["spec"]["containers"][0]["resources"]["limits"] == {
+        "volcano.sh/vgpu-number": requested,
+        "volcano.sh/vgpu-memory": 5,
+    }
 
 
 @pytest.mark.parametrize("written", [
@@ -293,8 +296,8 @@ def test_lint_says_that_nobody_offers_hamis_priority():
 ])  # fmt: skip
 def test_what_has_no_name_here_stays_and_is_told_with_what_comes_of_it(text, name, words):
     found = one(text)
-    told = {left.name.split(" to use")[0]: left.consequence for left in found.left}
-    assert words in told[name]
+    reported = {left.name.split(" to use")[0]: left.consequence for left in found.left}
+    assert words in reported[name]
 
 
 DEVICES = """\
@@ -396,9 +399,9 @@ def test_to_hami_what_has_no_queue_and_no_gang_is_told():
     pod("nvidia.com/gpumem: 1", notes="volcano.sh/vgpu-use-gpuuuid: A"),
 ])  # fmt: skip
 def test_a_file_with_names_of_both_sides_is_refused_by_these_names(text):
-    told = r"f.yaml: names of HAMi's and of Volcano's in one file, .* \(line \d+\) and .* \(line"
+    reported = r"f.yaml: names of HAMi's and of Volcano's in one file, .* \(line \d+\) and .* \(line"
     for to in To:
-        with pytest.raises(BadInput, match=told):
+        with pytest.raises(BadInput, match=reported):
             one(text, to)
 
 

@@ -303,10 +303,10 @@ def test_a_file_with_nothing_in_it_is_called_so(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "# a comment", "{}"])
 def test_a_config_map_whose_text_is_empty_is_called_so(text: str) -> None:
     of = {"device-config.yaml": "is empty: Volcano's scheduler then knows no resource", "volcano-scheduler.conf": ""}
-    for key, told in of.items():
+    for key, reported in of.items():
         first, *_ = lint_files({"m.yaml": f"kind: ConfigMap\nmetadata: {{name: m}}\ndata:\n  {key}: '{text}'\n"})
         assert first.error
-        assert told in first.text
+        assert reported in first.text
 
 
 def test_a_separator_before_or_behind_what_is_there_is_no_empty_file() -> None:

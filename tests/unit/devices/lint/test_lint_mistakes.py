@@ -16,7 +16,7 @@ MISTAKES = yaml.safe_load((Path(__file__).parents[3] / "golden" / "lint_mistakes
 @pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake["title"] for mistake in MISTAKES])
 def test_the_mistake_is_told_with_its_line_and_what_would_be_right(mistake: dict[str, Any]) -> None:
     findings = lint_files({mistake["file"]: mistake["text"]})
-    told = [f"{finding.line}: {'error' if finding.error else 'warning'}: {finding.text}" for finding in findings
+    reported = [f"{finding.line}: {'error' if finding.error else 'warning'}: {finding.text}" for finding in findings
             if "has no effect yet" not in finding.text]  # no mistake: tests/scenarios/test_nothing_without_effect_is_silent.py
-    assert told == mistake["found"]
-    assert told
+    assert reported == mistake["found"]
+    assert reported

@@ -21,6 +21,6 @@ def placed(ledger: TinyLedger, *wanted: int) -> list[str]:
     """The slot of each; ``-`` for one that found none."""
     found = []
     for number, memory in enumerate(wanted):
-        pod = pod_of(f"p{number}-{len(ledger.held)}", limits(1, memory))
+        pod = pod_of(f"p{number}-{len(ledger.allocated)}", limits(1, memory))
         found.append(ledger.ids(pod).split(",")[0] if isinstance(ledger.place(pod, "n1"), Fit) else "-")
     return found

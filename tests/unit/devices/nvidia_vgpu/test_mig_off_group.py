@@ -80,7 +80,7 @@ def test_what_was_written_is_read_back_after_a_restart() -> None:
     for pod in pods:
         pod.metadata.annotations[names.VGPU_IDS] = ledger.ids(pod)
         pod.spec.node_name = "n1"
-        assert fresh.replay(pod, "n1") == ledger.held[pod.metadata.uid][1]
+        assert fresh.replay(pod, "n1") == ledger.allocated[pod.metadata.uid][1]
     assert fresh.usages("n1") == ledger.usages("n1")
     assert placed(fresh, 5000, 5000) == ["GPU-m1[1g.5gb@1]", "-"]
 
@@ -92,8 +92,8 @@ def test_an_emptied_card_goes_back_to_the_groups() -> None:
     ledger.place(second, "n1")
     ledger.leave(first)
     assert placed(ledger, 20000) == ["GPU-m1[3g.20gb@0]"]
-    for uid in list(ledger.held):
-        del ledger.held[uid]
+    for uid in list(ledger.allocated):
+        del ledger.allocated[uid]
     assert placed(ledger, 20000) == ["GPU-m1[group3-0]"]
 
 

@@ -67,8 +67,8 @@ def test_listed_wastes_a_large_slot_where_tightest_keeps_it() -> None:
     results = {}
     for policy in ("listed", "tightest", "expected"):
         ledger = world(*cards, mig_policy=policy)
-        held = "GPU-a[group2-0],NVIDIA,9000,0:GPU-a[group2-3],NVIDIA,3000,0:GPU-b[group1-0],NVIDIA,3000,0:"
-        ledger.replay(pod_of("old", annotations={names.VGPU_IDS: held}, node="n1"), "n1")
+        allocated = "GPU-a[group2-0],NVIDIA,9000,0:GPU-a[group2-3],NVIDIA,3000,0:GPU-b[group1-0],NVIDIA,3000,0:"
+        ledger.replay(pod_of("old", annotations={names.VGPU_IDS: allocated}, node="n1"), "n1")
         results[policy] = placed(ledger, 3000)[0]
     assert results == {
         "listed": "GPU-a[group2-1]", "tightest": "GPU-b[group1-1]", "expected": "GPU-b[group1-1]"
@@ -148,27 +148,27 @@ def test_a_card_switched_from_mig_to_hami_core_under_its_pods_is_quarantined() -
 @pytest.mark.parametrize("claims", [("group1-0", "group1-0"), ("group1-0", "group2-1")])
 def test_pods_that_claim_contradicting_slots_close_the_card_until_one_leaves(claims: tuple[str, str]) -> None:
     device_type = NvidiaVgpu(None, Settings(policy="binpack"))
-    book = DeviceTable(device_type)
+    device_table = DeviceTable(device_type)
     inventory = device_type.inventory(vgpu_node("n1", card("GPU-m1", 40960, 10, A100, mode="mig")))
     assert inventory is not None
-    book.put("n1", 0, inventory, 1)
+    device_table.put("n1", 0, inventory, 1)
     allocations = []
     for name, claim in zip("ab", claims, strict=True):
         pod = pod_of(name, annotations={names.VGPU_IDS: f"GPU-m1[{claim}],NVIDIA,3000,0:"}, node="n1")
         allocation = device_type.replay(pod, "n1", inventory)
         assert isinstance(allocation, Allocation)
-        book.charge(name, allocation)
+        device_table.charge(name, allocation)
         allocations.append(allocation)
     device_request = device_type.device_request(pod_of("p", limits(1, 3000)))
     assert isinstance(device_request, DeviceRequest)
-    fit_error = device_type.fit(device_request, book.view("n1"))
+    fit_error = device_type.fit(device_request, device_table.view("n1"))
     assert isinstance(fit_error, FitError)
     assert fit_error.text.endswith("quarantined 1 of 1 cards")
-    ranked = book.rank(device_request, None, 1)
+    ranked = device_table.rank(device_request, None, 1)
     assert ranked is not None
     assert not ranked[0].any()
-    book.discharge("b", allocations[1])
-    fit = device_type.fit(device_request, book.view("n1"))
+    device_table.discharge("b", allocations[1])
+    fit = device_type.fit(device_request, device_table.view("n1"))
     assert isinstance(fit, Fit)
     assert device_type.annotations(fit.allocation, 0)[names.VGPU_IDS] == "GPU-m1[group1-1],NVIDIA,3000,0:"
 

@@ -40,7 +40,7 @@ def q(name, state="Open", *, allocated=None, annotations=None, **spec):
     return found
 
 
-def asked(path, obj, *, view=None, old=None, operation=CREATE, settings=None):
+def requested(path, obj, *, view=None, old=None, operation=CREATE, settings=None):
     meta = (obj or old)["metadata"]
     request = Request(operation, meta.get("namespace", ""), meta["name"], obj or {}, old or {})
     return BY_PATH[path].decide(request, view or View([q("default")]), settings or Settings())
@@ -64,15 +64,15 @@ def test_what_is_null_in_a_template_is_not_there_and_what_has_another_form_is_na
 
 def test_a_gang_that_waits_for_itself_is_warned_of() -> None:
     tasks = [task("a"), task("b", 2, dependsOn={"name": ["a"]})]
-    answer = asked("/jobs/validate", job("j", *tasks, minAvailable=2))
+    answer = requested("/jobs/validate", job("j", *tasks, minAvailable=2))
     assert (answer.refused, [text.partition(":")[0] for text in answer.warnings]) == (
         "", ["spec.minAvailable is 2, but only 1 of the pods are made before others are up (dependsOn)"])  # fmt: skip
-    assert asked("/jobs/validate", job("j", *tasks)).warnings, "all of them are the default"
-    assert not asked("/jobs/validate", job("j", *tasks, minAvailable=1)).warnings
+    assert requested("/jobs/validate", job("j", *tasks)).warnings, "all of them are the default"
+    assert not requested("/jobs/validate", job("j", *tasks, minAvailable=1)).warnings
 
 
 def refused_job(*tasks, view=None, **spec):
-    return asked("/jobs/validate", job("j", *tasks, **spec), view=view).refused
+    return requested("/jobs/validate", job("j", *tasks, **spec), view=view).refused
 
 
 # -- Jobs -----------------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_a_job_that_cannot_be_meant_is_refused_in_upstreams_words(words, tasks, 
 
 
 def test_a_job_whose_name_no_label_can_hold_is_refused():
-    long = asked("/jobs/validate", job("j" * 64, task("a"))).refused
+    long = requested("/jobs/validate", job("j" * 64, task("a"))).refused
     assert f"create job with name {'j' * 64} validate failed [name part must be no more than 63 characters]" in long
 
 
@@ -155,7 +155,7 @@ def test_all_that_is_wrong_stands_in_one_message():
 
 def test_a_job_gets_what_it_leaves_out():
     bare = job("j", {"replicas": 2, "template": {"spec": {"hostNetwork": True, "containers": []}}}, plugins={"mpi": []})
-    found = {patch["path"]: patch["value"] for patch in asked("/jobs/mutate", bare).patch}
+    found = {patch["path"]: patch["value"] for patch in requested("/jobs/mutate", bare).patch}
     assert found["/spec/queue"] == "default"
     assert found["/spec/schedulerName"] == "volcano"
     assert (found["/spec/maxRetry"], found["/spec/minAvailable"]) == (3, 2)
@@ -166,19 +166,21 @@ def test_a_job_gets_what_it_leaves_out():
 
 
 def test_a_job_without_tasks_is_given_none():
-    assert "/spec/tasks" not in {patch["path"] for patch in asked("/jobs/mutate", {"metadata": {"name": "j"}, "spec": {}}).patch}
+    assert "/spec/tasks" not in {
+        patch["path"] for patch in requested("/jobs/mutate", {"metadata": {"name": "j"}, "spec": {}}).patch
+    }
 
 
 def test_a_job_that_says_everything_is_left_as_it_is():
     whole = job("j", task("a", 1, minAvailable=1, maxRetry=1), queue="q", schedulerName="s", maxRetry=1, minAvailable=1)
-    assert asked("/jobs/mutate", whole).patch == []
+    assert requested("/jobs/mutate", whole).patch == []
 
 
 def changed(edit):
     old = job("j", task("a", 2, minAvailable=1), minAvailable=1, queue="default")
     new = copy.deepcopy(old)
     edit(new["spec"])
-    return asked("/jobs/validate", new, old=old, operation=UPDATE).refused
+    return requested("/jobs/validate", new, old=old, operation=UPDATE).refused
 
 
 CHANGES = [
@@ -209,10 +211,10 @@ def test_a_file_that_is_applied_again_is_no_change():
     bare = job("j", {"replicas": 2, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}, plugins={"mpi": []})
     bare["spec"]["tasks"][0]["name"] = "master"
     stored = copy.deepcopy(bare)
-    for patch in asked("/jobs/mutate", bare).patch:
+    for patch in requested("/jobs/mutate", bare).patch:
         stored["spec"][patch["path"].rpartition("/")[2]] = patch["value"]
     assert stored["spec"] != bare["spec"]
-    assert asked("/jobs/validate", bare, old=stored, operation=UPDATE).refused == ""
+    assert requested("/jobs/validate", bare, old=stored, operation=UPDATE).refused == ""
 
 
 # -- PodGroups ------------------------------------------------------------------------------------------------------------
@@ -223,21 +225,21 @@ def group(**spec):
 
 
 def test_a_podgroup_goes_to_a_queue_that_is_there_and_open():
-    assert asked("/podgroups/validate", group()).refused == ""
-    gone = asked("/podgroups/validate", group(queue="x")).refused
+    assert requested("/podgroups/validate", group()).refused == ""
+    gone = requested("/podgroups/validate", group(queue="x")).refused
     assert gone == 'unable to find queue: queue.scheduling.volcano.sh "x" not found'
     shut = View([q("q", "Closing")])
     words = "can only submit PodGroup to queue with state `Open`, queue `q` status is `Closing`."
-    assert asked("/podgroups/validate", group(queue="q"), view=shut).refused == words
+    assert requested("/podgroups/validate", group(queue="q"), view=shut).refused == words
     both = group(networkTopology={"highestTierAllowed": 1, "highestTierName": "rack"})
-    assert asked("/podgroups/validate", both).refused.endswith("in networkTopology simultaneously.")
+    assert requested("/podgroups/validate", both).refused.endswith("in networkTopology simultaneously.")
 
 
 def test_a_podgroup_without_a_queue_goes_to_that_of_its_namespace():
     view = View([q("default")], {"ml": {"metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "research"}}}})
-    assert asked("/podgroups/mutate", group(), view=view).patch == [{"op": "add", "path": "/spec/queue", "value": "research"}]
-    assert asked("/podgroups/mutate", group(queue="own"), view=view).patch == []
-    assert asked("/podgroups/mutate", group()).patch == []
+    assert requested("/podgroups/mutate", group(), view=view).patch == [{"op": "add", "path": "/spec/queue", "value": "research"}]
+    assert requested("/podgroups/mutate", group(queue="own"), view=view).patch == []
+    assert requested("/podgroups/mutate", group()).patch == []
 
 
 # -- queues ---------------------------------------------------------------------------------------------------------------
@@ -282,25 +284,25 @@ QUEUES = [
 
 @pytest.mark.parametrize(("words", "made"), QUEUES, ids=[words[:60] for words, _ in QUEUES])
 def test_a_queue_that_cannot_be_meant_is_refused_in_upstreams_words(words, made):
-    assert words in asked("/queues/validate", made, view=TREE).refused
+    assert words in requested("/queues/validate", made, view=TREE).refused
 
 
 def test_a_queue_that_closes_a_ring_is_refused():
-    ring = asked("/queues/validate", q("a", parent="d2"), old=q("a"), operation=UPDATE, view=TREE)
+    ring = requested("/queues/validate", q("a", parent="d2"), old=q("a"), operation=UPDATE, view=TREE)
     assert "queue a cannot use itself as parent" in ring.refused
 
 
 def test_a_parent_may_not_shrink_below_its_children():
     new = q("a", parent="root", deserved={"cpu": "5"}, guarantee={"resource": {"cpu": 4}})
-    text = asked("/queues/validate", new, old=q("a"), operation=UPDATE, view=TREE).refused
+    text = requested("/queues/validate", new, old=q("a"), operation=UPDATE, view=TREE).refused
     assert "sum of children's deserved (cpu: 6) exceeds parent's deserved limit (cpu: 5)" in text
 
 
 def test_the_root_queues_resources_stay_as_they_are_unless_told():
     old, new = q("root", deserved={"cpu": "100"}), q("root", deserved={"cpu": "50"})
     words = "root queue's resource attributes (capability, deserved, guarantee) cannot be modified"
-    assert asked("/queues/validate", new, old=old, operation=UPDATE, view=TREE).refused == words
-    assert asked("/queues/validate", new, old=old, operation=UPDATE, settings=Settings(protect_root=False)).refused == ""
+    assert requested("/queues/validate", new, old=old, operation=UPDATE, view=TREE).refused == words
+    assert requested("/queues/validate", new, old=old, operation=UPDATE, settings=Settings(protect_root=False)).refused == ""
 
 
 GOING = [
@@ -315,19 +317,19 @@ GOING = [
 
 @pytest.mark.parametrize(("words", "name", "settings"), GOING)
 def test_a_queue_that_others_need_is_not_deleted(words, name, settings):
-    found = asked("/queues/validate", None, old=TREE.queue(name), operation=DELETE, view=TREE, settings=settings)
+    found = requested("/queues/validate", None, old=TREE.queue(name), operation=DELETE, view=TREE, settings=settings)
     assert found.refused == words
 
 
 def test_a_queue_that_holds_pods_becomes_no_parent_where_that_is_asked_for():
-    text = asked("/queues/validate", q("n", parent="busy"), view=TREE, settings=Settings(check_allocated=True)).refused
+    text = requested("/queues/validate", q("n", parent="busy"), view=TREE, settings=Settings(check_allocated=True)).refused
     assert text == "queue busy cannot be the parent queue of queue n because it has allocated Pods: 3"
 
 
 def test_a_queue_gets_what_it_leaves_out():
     notes = {"volcano.sh/hierarchy": "eng", "volcano.sh/hierarchy-weights": "2"}
     made = {"metadata": {"name": "n", "annotations": notes}, "spec": {}}
-    assert {patch["path"]: patch["value"] for patch in asked("/queues/mutate", made).patch} == {
+    assert {patch["path"]: patch["value"] for patch in requested("/queues/mutate", made).patch} == {
         "/metadata/annotations/volcano.sh~1hierarchy": "root/eng",
         "/metadata/annotations/volcano.sh~1hierarchy-weights": "1/2",
         "/spec/reclaimable": True, "/spec/weight": 1,
@@ -353,7 +355,7 @@ def pod(**notes):
        {"jdb_min_available": part}) for part in ("0%", "100%", "-1%", "some")),
 ])  # fmt: skip
 def test_a_pod_names_one_disruption_budget_and_a_sane_one(words, notes):
-    found = asked("/pods/validate", pod(**notes)).refused
+    found = requested("/pods/validate", pod(**notes)).refused
     assert found.startswith(words)
     assert bool(found) == bool(words)
 
@@ -361,34 +363,34 @@ def test_a_pod_names_one_disruption_budget_and_a_sane_one(words, notes):
 def test_what_pods_of_other_schedulers_say_of_disruptions_is_theirs():
     other = pod(jdb_min_available="0")
     other["spec"]["schedulerName"] = "default-scheduler"
-    assert asked("/pods/validate", other).refused == ""
+    assert requested("/pods/validate", other).refused == ""
 
 
 def test_pods_of_a_resource_group_go_where_it_lies():
     groups = groups_of([{"resourceGroup": "gpu", "object": {"key": "namespace", "value": ["ml"]}, "schedulerName": "volcano",
                          "labels": {"pool": "gpu"}, "tolerations": [{"operator": "Exists"}]}])  # fmt: skip
-    found = asked("/pods/mutate", pod(), settings=Settings(groups=groups))
+    found = requested("/pods/mutate", pod(), settings=Settings(groups=groups))
     assert {patch["path"]: patch["value"] for patch in found.patch} == {
         "/spec/nodeSelector": {"zone": "a", "pool": "gpu"}, "/spec/tolerations": [{"operator": "Exists"}],
         "/spec/schedulerName": "volcano",
     }  # fmt: skip
     own = groups_of([{"resourceGroup": "cpu", "labels": {"pool": "cpu"}}])
-    assert asked("/pods/mutate", pod(resource_group="cpu"), settings=Settings(groups=own)).patch
-    assert asked("/pods/mutate", pod(resource_group="other"), settings=Settings(groups=own)).patch == []
+    assert requested("/pods/mutate", pod(resource_group="cpu"), settings=Settings(groups=own)).patch
+    assert requested("/pods/mutate", pod(resource_group="other"), settings=Settings(groups=own)).patch == []
 
 
 def test_a_pod_that_shall_wait_for_its_queue_is_given_the_gate_once_beside_its_own():
     asking, other = pod(), {"name": "example.com/other"}
     asking["metadata"]["annotations"] = {QUEUE_GATE: "true"}
     added = {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": QUEUE_GATE}]}
-    assert asked("/pods/mutate", asking).patch == [added]
+    assert requested("/pods/mutate", asking).patch == [added]
     asking["spec"]["schedulingGates"] = [other]
-    assert asked("/pods/mutate", asking).patch[0]["value"] == [other, {"name": QUEUE_GATE}]
+    assert requested("/pods/mutate", asking).patch[0]["value"] == [other, {"name": QUEUE_GATE}]
     asking["spec"]["schedulingGates"] = [{"name": QUEUE_GATE}]
-    assert asked("/pods/mutate", asking).patch == []
+    assert requested("/pods/mutate", asking).patch == []
     asking["metadata"]["annotations"] = {QUEUE_GATE: "yes"}
     asking["spec"]["schedulingGates"] = []
-    assert asked("/pods/mutate", asking).patch == []
+    assert requested("/pods/mutate", asking).patch == []
 
 
 def cron(name="c", template=None, **spec):
@@ -413,18 +415,18 @@ def cron(name="c", template=None, **spec):
 ])  # fmt: skip
 def test_a_cronjob_that_cannot_be_meant_is_refused_in_upstreams_words(words, obj):
     for operation in (CREATE, UPDATE):
-        found = asked("/cronjobs/validate", obj, operation=operation, view=View([q("default"), q("shut", "Closed")])).refused
+        found = requested("/cronjobs/validate", obj, operation=operation, view=View([q("default"), q("shut", "Closed")])).refused
         assert words.strip() in found
 
 
 def test_a_cronjob_that_is_well_is_allowed():
     for fields in ({}, {"schedule": "@every 1m"}, {"schedule": "@daily"}, {"timeZone": "Pacific/Honolulu"}, {"timeZone": "UTC"}):
-        assert asked("/cronjobs/validate", cron(**fields)).refused == ""
-    assert asked("/cronjobs/validate", cron("a" * 52)).refused == ""
+        assert requested("/cronjobs/validate", cron(**fields)).refused == ""
+    assert requested("/cronjobs/validate", cron("a" * 52)).refused == ""
 
 
 def test_what_is_wrong_with_a_cronjob_and_with_its_name_stands_apart():
-    found = asked("/cronjobs/validate", cron("a" * 53, schedule="error schedule")).refused
+    found = requested("/cronjobs/validate", cron("a" * 53, schedule="error schedule")).refused
     assert found.startswith(" schedule is not a valid cron expression")
     assert "; invalid cronJob name" in found
 
@@ -439,14 +441,14 @@ def test_what_is_wrong_with_a_cronjob_and_with_its_name_stands_apart():
     ('spec.members[0].type: Unsupported value: "Rack"', {"type": "Rack", "selector": {"exactMatch": {"name": "n1"}}}),
 ])  # fmt: skip
 def test_a_hypernodes_members_can_be_meant(words, member):
-    found = asked("/hypernodes/validate", {"metadata": {"name": "h"}, "spec": {"tier": 1, "members": [member]}}).refused
+    found = requested("/hypernodes/validate", {"metadata": {"name": "h"}, "spec": {"tier": 1, "members": [member]}}).refused
     assert words in found
     assert bool(found) == bool(words)
 
 
 @pytest.mark.parametrize("spec", [{"tier": 1}, {"tier": 1, "members": []}])
 def test_a_hypernode_without_members_is_refused(spec):
-    found = asked("/hypernodes/validate", {"metadata": {"name": "h"}, "spec": spec}).refused
+    found = requested("/hypernodes/validate", {"metadata": {"name": "h"}, "spec": spec}).refused
     assert found == "spec.members: Invalid value: []: member must have at least one member"
 
 
@@ -458,20 +460,22 @@ def test_a_hypernode_without_members_is_refused(spec):
     ("jobflow Flow is not DAG", [{"name": "a", "dependsOn": {"targets": ["b"]}}, {"name": "b", "dependsOn": {"targets": ["a"]}}]),
 ])  # fmt: skip
 def test_a_flow_ends(words, flows):
-    found = asked("/jobflows/validate", {"metadata": {"name": "f", "namespace": "d"}, "spec": {"flows": flows}}).refused
+    found = requested("/jobflows/validate", {"metadata": {"name": "f", "namespace": "d"}, "spec": {"flows": flows}}).refused
     assert words in found
     assert bool(found) == bool(words)
 
 
 def test_whoever_names_a_flow_twice_is_told_that_it_is_one_job():
     flow = {"metadata": {"name": "f"}, "spec": {"flows": [{"name": "a"}, {"name": "a"}]}}
-    assert asked("/jobflows/validate", flow).warnings == ("two flows have one name: they are one Job, as the first of them says",)
+    assert requested("/jobflows/validate", flow).warnings == (
+        "two flows have one name: they are one Job, as the first of them says",
+    )
 
 
 def test_a_review_is_read_and_answered_by_its_uid():
     uid, request = read({"request": {"uid": "u1", "operation": "CREATE", "namespace": "d", "name": "j", "object": {"spec": {}}}})
     assert (uid, request.operation, request.old) == ("u1", CREATE, {})
-    answer = render(uid, asked("/podgroups/validate", group(queue="x")))
+    answer = render(uid, requested("/podgroups/validate", group(queue="x")))
     assert (answer["response"]["uid"], answer["response"]["allowed"], answer["response"]["status"]["code"]) == ("u1", False, 403)
     with pytest.raises(ValueError, match="no AdmissionReview"):
         read({"request": {}})

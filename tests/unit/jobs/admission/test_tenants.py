@@ -39,8 +39,8 @@ def test_the_policies_speak_the_words_of_the_rules() -> None:
 def test_a_container_that_is_given_no_card_is_told_that_it_sees_none_and_nobody_else(section: str, case: Void) -> None:
     """An amount of 0 gives no card: no plugin is asked, and the image's own variable would stand."""
     pod = {"containers": [], section: [{"name": "c", **case.container}]}
-    told = [{"op": "add", "path": f"/spec/{section}/0/env", "value": [*case.container.get("env", ()), VOID]}]
-    assert tenants.mutate(ask(pod), None, Settings()).patch == (told if case.void else [])  # type: ignore[arg-type]
+    reported = [{"op": "add", "path": f"/spec/{section}/0/env", "value": [*case.container.get("env", ()), VOID]}]
+    assert tenants.mutate(ask(pod), None, Settings()).patch == (reported if case.void else [])  # type: ignore[arg-type]
 
 
 def test_rules_and_policies_leave_the_same_namespaces_out() -> None:

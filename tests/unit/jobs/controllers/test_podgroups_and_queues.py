@@ -177,9 +177,9 @@ def test_what_cannot_be_done_with_a_queue_is_said_on_it() -> None:
     queues = tree(team="Closed", group="Closed")
     for action, name, words in (("OpenQueue", "group", "its parent team is Closed"), ("CloseQueue", "root", "cannot be closed"),
                                 ("Restart", "team", "none of a queue")):  # fmt: skip
-        (told,) = command(action, name, queues, lambda name: 0)
-        assert isinstance(told, Event)
-        assert (told.type, words in told.message) == ("Warning", True)
+        (reported,) = command(action, name, queues, lambda name: 0)
+        assert isinstance(reported, Event)
+        assert (reported.type, words in reported.message) == ("Warning", True)
 
 
 def test_queues_that_are_their_own_ancestors_are_closed_once() -> None:
@@ -225,13 +225,17 @@ def test_a_group_that_is_refused_is_asked_for_rarely_and_its_pod_is_not_told_of_
     async def story() -> None:
         clock = VirtualClock()
         cluster: FaultyCluster = await faulty_cluster(clock)
-        asked: list[float] = []
+        requested: list[float] = []
 
         def fault(verb: str, path: str) -> ApiError | None:
             if verb != "POST" or not path.endswith("/podgroups"):
                 return None
-            asked.append(clock.monotonic())
-            return ApiError(403, "Forbidden", "can only submit PodGroup to queue with state `Open`") if len(asked) < 3 else None
+            requested.append(clock.monotonic())
+            return (
+                ApiError(403, "Forbidden", "can only submit PodGroup to queue with state `Open`")
+                if len(requested) < 3
+                else None
+            )
 
         cluster.fault = fault
         stop = asyncio.Event()
@@ -239,7 +243,7 @@ def test_a_group_that_is_refused_is_asked_for_rarely_and_its_pod_is_not_told_of_
         body = {"metadata": {"name": "a"}, "spec": {"schedulerName": "volcano", "containers": [{"name": "c", "image": "x"}]}}
         await cluster.create(kinds.PODS, body, "default")
         await clock.sleep(500)
-        assert len(asked) == 2
+        assert len(requested) == 2
         assert "annotations" not in (await cluster.pods())["a"]["metadata"]
         await clock.sleep(200)
         assert "scheduling.k8s.io/group-name" in (await cluster.pods())["a"]["metadata"]["annotations"]

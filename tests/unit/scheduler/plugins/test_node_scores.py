@@ -119,10 +119,10 @@ def test_pods_that_request_nothing_are_not_balanced() -> None:
 
 def test_init_containers_and_overhead_count_in_what_is_spread() -> None:
     """Used and asked are the whole pod's, the defaults filled in per container (Kubernetes' non-zero request)."""
-    asked = pod("a", cpu="1", memory="1Gi", overhead={"cpu": "1"},
+    requested = pod("a", cpu="1", memory="1Gi", overhead={"cpu": "1"},
                 initContainers=[{"name": "i", "resources": {"requests": {"cpu": "3"}}}])  # fmt: skip
     engine = engine_with("nodeorder", {**ONLY, "leastrequested.weight": 1}, node("n1", cpu="10", memory="10Gi"))
-    assert scores(engine, asked)["n1"] == (60 + 90) // 2
+    assert scores(engine, requested)["n1"] == (60 + 90) // 2
 
 
 @given(

@@ -54,13 +54,13 @@ def test_division(title: str, found: dict[str, int], expected: dict[str, int]) -
 
 
 @given(st.integers(0, 100_000), st.lists(st.tuples(st.integers(1, 50), st.integers(0, 100_000)), min_size=1, max_size=6))
-def test_nothing_is_given_twice_and_nothing_that_is_asked_for_is_left(total: int, asked: list[Asked]) -> None:
-    queues = [queue(f"q{i}", weight) for i, (weight, _) in enumerate(asked)]
-    found = divide(total, *queues, **{f"q{i}": wanted for i, (_, wanted) in enumerate(asked)})
+def test_nothing_is_given_twice_and_nothing_that_is_asked_for_is_left(total: int, requested: list[Asked]) -> None:
+    queues = [queue(f"q{i}", weight) for i, (weight, _) in enumerate(requested)]
+    found = divide(total, *queues, **{f"q{i}": wanted for i, (_, wanted) in enumerate(requested)})
     assert sum(found.values()) <= total
-    assert all(found[f"q{i}"] <= wanted for i, (_, wanted) in enumerate(asked))
+    assert all(found[f"q{i}"] <= wanted for i, (_, wanted) in enumerate(requested))
     left = total - sum(found.values())
-    hungry = sum(weight for i, (weight, wanted) in enumerate(asked) if found[f"q{i}"] < wanted)
+    hungry = sum(weight for i, (weight, wanted) in enumerate(requested) if found[f"q{i}"] < wanted)
     assert not hungry or left < hungry  # what whole thousandths cannot divide
 
 

@@ -44,7 +44,7 @@ def test_of_a_placed_pod_the_annotations_that_tell_of_cards_are_kept_and_its_con
 def test_shares_of_one_card_that_are_written_alike_are_kept_once() -> None:
     world = World()
     world.add(node("n1", cards=1, mib=8000), running("a"), running("b"))
-    a, b = (world.engine.state.ledger.holdings[world.pods[f"default/{name}"]["metadata"]["uid"]] for name in "ab")
+    a, b = (world.engine.state.ledger.placements[world.pods[f"default/{name}"]["metadata"]["uid"]] for name in "ab")
     assert a.allocations[0] is b.allocations[0]
     world.delete_pod("a")
     world.add(pod("c", mib=5000, cores=10))

@@ -111,8 +111,8 @@ class RuleRun:
                 return None
         except OverBudget as problem:
             detail = f"'{problem}': no further validation rules will be run due to call cost exceeds limit for rule: "
-            told = _OVER if str(problem) == _OVER else detail + _message(rule)
-            return FieldProblem("FieldValueInvalid", path, told, type_)
+            reported = _OVER if str(problem) == _OVER else detail + _message(rule)
+            return FieldProblem("FieldValueInvalid", path, reported, type_)
         except CelError as problem:
             return FieldProblem("FieldValueInvalid", path, f"{problem} evaluating rule: {_message(rule)}", shown)
         detail = _message(rule)

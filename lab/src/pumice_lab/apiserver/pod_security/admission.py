@@ -15,7 +15,7 @@ from typing import Any, Final
 from pumice_lab.apiserver.backend import Backend
 from pumice_lab.apiserver.concerns import Write
 from pumice_lab.apiserver.errors import FieldProblem, forbidden, invalid, invalid_value
-from pumice_lab.apiserver.pod_security.standards import ANYTHING, LEVELS, PRIVILEGED, RESTRICTED, Standard, told
+from pumice_lab.apiserver.pod_security.standards import ANYTHING, LEVELS, PRIVILEGED, RESTRICTED, Standard, reported
 from pumice_lab.apiserver.strategies.base import at
 from pumice_lab.apiserver.write_options import WriteOptions
 
@@ -86,10 +86,10 @@ def _judge(backend: Backend, write: Write, options: WriteOptions, pod: Json, *, 
     policy = policy_of((namespace or {"metadata": {}})["metadata"].get("labels") or {})
     of, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     if enforced and (refused := policy.enforce.refusals(of, spec)):
-        why = f'violates PodSecurity "{policy.enforce}": {told(refused)}'
+        why = f'violates PodSecurity "{policy.enforce}": {reported(refused)}'
         raise forbidden("", "pods", metadata.get("name", ""), why)
     if refused := policy.warn.refusals(of, spec):
-        options.warn(f'would violate PodSecurity "{policy.warn}": {told(refused)}')
+        options.warn(f'would violate PodSecurity "{policy.warn}": {reported(refused)}')
 
 
 def _significant(pod: Json, old: Json) -> bool:

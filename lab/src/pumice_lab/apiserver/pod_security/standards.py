@@ -96,5 +96,5 @@ def _made(level: str, minor: int) -> Iterator[Check]:
             yield check
 
 
-def told(refusals: list[Refusal]) -> str:
+def reported(refusals: list[Refusal]) -> str:
     return ", ".join(f"{reason} ({detail})" if detail else reason for reason, detail in refusals)

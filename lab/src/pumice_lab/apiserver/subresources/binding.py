@@ -135,5 +135,5 @@ def _require(budget: Json, name: str, have: int, need: int) -> None:
 
 
 def _not_now(cause: str, **details: int) -> ApiFailure:
-    told = {"causes": [{"reason": "DisruptionBudget", "message": cause}], **details}
-    return ApiFailure(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.", told)
+    reported = {"causes": [{"reason": "DisruptionBudget", "message": cause}], **details}
+    return ApiFailure(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.", reported)

@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
-from pumice_lab.kubelet.devices.manager import Books, Held
+from pumice_lab.kubelet.devices.manager import DeviceAllocation, PodDevices
 from pumice_lab.kubelet.devices.plugin import Allocation, AnsweredMount, Device
 
 log = logging.getLogger("pumice.kubelet")
 NAME = "kubelet_internal_checkpoint"
 
 
-def save(directory: Path, books: Books, registered: dict[str, list[str]]) -> None:
+def save(directory: Path, pod_devices: PodDevices, registered: dict[str, list[str]]) -> None:
     entries = [
         {"PodUID": uid, "ContainerName": container, "ResourceName": resource,
-         "DeviceIDs": {numa: list(ids) for numa, ids in held.by_numa} or {"-1": sorted(held.ids)},
-         "AllocResp": base64.b64encode(held.answer.raw).decode()}
-        for uid, container, resource, held in books
+         "DeviceIDs": {numa: list(ids) for numa, ids in allocated.by_numa} or {"-1": sorted(allocated.ids)},
+         "AllocResp": base64.b64encode(allocated.answer.raw).decode()}
+        for uid, container, resource, allocated in pod_devices
     ]  # fmt: skip
     data = {"PodDeviceEntries": entries, "RegisteredDevices": registered}
     draft = directory / f".{NAME}.new"
@@ -34,7 +34,7 @@ def save(directory: Path, books: Books, registered: dict[str, list[str]]) -> Non
     os.replace(draft, directory / NAME)
 
 
-def load(directory: Path) -> tuple[Books, list[str]]:
+def load(directory: Path) -> tuple[PodDevices, list[str]]:
     """Books and the resources once registered; both empty when there is no readable checkpoint."""
     path = directory / NAME
     try:
@@ -42,24 +42,24 @@ def load(directory: Path) -> tuple[Books, list[str]]:
         data = content["Data"]
         if content["Checksum"] != checksum(data):
             raise ValueError("the checksum does not match")
-        books = Books()
+        pod_devices = PodDevices()
         for entry in data["PodDeviceEntries"] or ():
-            books.insert(entry["PodUID"], entry["ContainerName"], entry["ResourceName"], _held(entry))
-        return books, list(data["RegisteredDevices"] or ())
+            pod_devices.insert(entry["PodUID"], entry["ContainerName"], entry["ResourceName"], _held(entry))
+        return pod_devices, list(data["RegisteredDevices"] or ())
     except FileNotFoundError:
-        return Books(), []
+        return PodDevices(), []
     except (OSError, ValueError, KeyError, TypeError) as error:
         log.error("the device checkpoint is unreadable, going on without it path=%s cause=%s", path, error)
-        return Books(), []
+        return PodDevices(), []
 
 
-def _held(entry: dict[str, Any]) -> Held:
+def _held(entry: dict[str, Any]) -> DeviceAllocation:
     from pumice_lab.kubelet.devices.checkpoint import allocation_from_bytes  # protobuf only where it is needed
 
     raw = base64.b64decode(entry["AllocResp"] or "")
     by_numa = tuple((str(numa), tuple(ids)) for numa, ids in entry["DeviceIDs"].items())
     ids = frozenset(ident for _, group in by_numa for ident in group)
-    return Held(ids, allocation_from_bytes(raw) if raw else Allocation(), by_numa)
+    return DeviceAllocation(ids, allocation_from_bytes(raw) if raw else Allocation(), by_numa)
 
 
 def checksum(data: dict[str, Any]) -> int:

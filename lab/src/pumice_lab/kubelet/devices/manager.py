@@ -15,7 +15,7 @@ from pumice_lab.kubelet.devices.plugin import HEALTHY, Allocation, Device, Optio
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class DeviceAllocation:
     """Devices of one resource in one container. ``by_numa`` as in the checkpoint: key ``-1`` is no NUMA node."""
 
     ids: frozenset[str]
@@ -24,36 +24,36 @@ class Held:
 
 
 @dataclass(slots=True)
-class Books:
+class PodDevices:
     """pod uid -> container -> resource -> Held."""
 
-    pods: dict[str, dict[str, dict[str, Held]]] = field(default_factory=dict)
+    pods: dict[str, dict[str, dict[str, DeviceAllocation]]] = field(default_factory=dict)
 
-    def insert(self, uid: str, container: str, resource: str, held: Held) -> None:
-        self.pods.setdefault(uid, {}).setdefault(container, {})[resource] = held
+    def insert(self, uid: str, container: str, resource: str, allocated: DeviceAllocation) -> None:
+        self.pods.setdefault(uid, {}).setdefault(container, {})[resource] = allocated
 
-    def get(self, uid: str, container: str, resource: str) -> Held | None:
+    def get(self, uid: str, container: str, resource: str) -> DeviceAllocation | None:
         return self.pods.get(uid, {}).get(container, {}).get(resource)
 
-    def of_container(self, uid: str, container: str) -> dict[str, Held]:
+    def of_container(self, uid: str, container: str) -> dict[str, DeviceAllocation]:
         return self.pods.get(uid, {}).get(container, {})
 
     def devices(self) -> dict[str, set[str]]:
         """Every device in use, by resource."""
         out: dict[str, set[str]] = {}
-        for _, _, resource, held in self:
-            out.setdefault(resource, set()).update(held.ids)
+        for _, _, resource, allocated in self:
+            out.setdefault(resource, set()).update(allocated.ids)
         return out
 
     def remove(self, uids: Iterable[str]) -> None:
         for uid in uids:
             self.pods.pop(uid, None)
 
-    def __iter__(self) -> Iterator[tuple[str, str, str, Held]]:
+    def __iter__(self) -> Iterator[tuple[str, str, str, DeviceAllocation]]:
         for uid, containers in self.pods.items():
             for container, resources in containers.items():
-                for resource, held in resources.items():
-                    yield uid, container, resource, held
+                for resource, allocated in resources.items():
+                    yield uid, container, resource, allocated
 
 
 GRACE_SECONDS = 300.0  # a resource without a plugin keeps its capacity for this long
@@ -76,9 +76,9 @@ class Endpoint:
 @dataclass(slots=True)
 class DeviceManager:
     rng: random.Random
-    save: Callable[[Books, dict[str, list[str]]], None] = lambda books, registered: None
+    save: Callable[[PodDevices, dict[str, list[str]]], None] = lambda pod_devices, registered: None
     changed: Callable[[], None] = lambda: None
-    books: Books = field(default_factory=Books)
+    pod_devices: PodDevices = field(default_factory=PodDevices)
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     healthy: dict[str, set[str]] = field(default_factory=dict)
     unhealthy: dict[str, set[str]] = field(default_factory=dict)
@@ -88,9 +88,9 @@ class DeviceManager:
     _returning: set[str] = field(default_factory=set)  # remembered from before a restart, not listed since
     _shown: dict[str, dict[str, str]] = field(default_factory=dict)  # an id that vanishes keeps its last health
 
-    def remember(self, books: Books, registered: Iterable[str], now: float) -> None:
+    def remember(self, pod_devices: PodDevices, registered: Iterable[str], now: float) -> None:
         """Take over a checkpoint: every resource in it counts nothing until its plugin is back."""
-        self.books, self.in_use = books, books.devices()
+        self.pod_devices, self.in_use = pod_devices, pod_devices.devices()
         for resource in registered:
             self.healthy[resource], self.unhealthy[resource] = set(), set()
             self.endpoints[resource] = Endpoint(None, stopped_at=now)
@@ -180,20 +180,20 @@ class DeviceManager:
         return resource in self.healthy or resource in self.in_use
 
     def _free_inactive(self, active: set[str]) -> None:
-        gone = [uid for uid in self.books.pods if uid not in active]
+        gone = [uid for uid in self.pod_devices.pods if uid not in active]
         if gone:
-            self.books.remove(gone)
-            self.in_use = self.books.devices()
+            self.pod_devices.remove(gone)
+            self.in_use = self.pod_devices.devices()
 
     def _offer_for_reuse(self, uid: str, container: str, *, keep: bool) -> None:
         """Free the devices of an ordinary init container for the next containers; those of the others stay."""
         reusable = self._reusable[uid]
-        for resource, held in self.books.of_container(uid, container).items():
+        for resource, allocated in self.pod_devices.of_container(uid, container).items():
             ids = reusable.setdefault(resource, set())
             if keep:
-                ids |= held.ids
+                ids |= allocated.ids
             else:
-                ids -= held.ids
+                ids -= allocated.ids
 
     async def _allocate(self, uid: str, container: str, resource: str, count: int) -> None:
         ids = await self._choose(uid, container, resource, count)
@@ -201,31 +201,31 @@ class DeviceManager:
             return
         endpoint = self.endpoints.get(resource)
         if endpoint is None or endpoint.plugin is None:
-            self.in_use = self.books.devices()
+            self.in_use = self.pod_devices.devices()
             raise AllocationRefused(f"unknown Device Plugin {resource}")
         order = self._shuffled(ids)
         try:
             answer = await endpoint.plugin.allocate(order)
         except PluginError as error:
-            self.in_use = self.books.devices()
+            self.in_use = self.pod_devices.devices()
             raise AllocationRefused(str(error)) from error
         if answer is None:  # the ids stay taken until the next allocation error or clean-up
             raise AllocationRefused("no containers return in allocation response ")
-        self.books.insert(uid, container, resource, Held(frozenset(ids), answer, self._by_numa(resource, ids)))
+        self.pod_devices.insert(uid, container, resource, DeviceAllocation(frozenset(ids), answer, self._by_numa(resource, ids)))
         self._write()
 
     async def _choose(self, uid: str, container: str, resource: str, count: int) -> set[str]:
         """The ids for one container and resource; empty when it holds them already."""
-        held = self.books.get(uid, container, resource)
-        needed = count - (len(held.ids) if held else 0)
-        if held and needed:
+        allocated = self.pod_devices.get(uid, container, resource)
+        needed = count - (len(allocated.ids) if allocated else 0)
+        if allocated and needed:
             raise AllocationRefused(f'pod "{uid}" container "{container}" changed request for resource "{resource}" '
-                                    f"from {len(held.ids)} to {count}")
+                                    f"from {len(allocated.ids)} to {count}")
         if resource not in self.healthy:
             raise AllocationRefused(f"cannot allocate unregistered device {resource}")
         if not self.healthy[resource]:
             raise AllocationRefused(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
-        if held and not held.ids <= self.healthy[resource]:
+        if allocated and not allocated.ids <= self.healthy[resource]:
             raise AllocationRefused(f"previously allocated devices are no longer healthy; "
                                     f"cannot allocate unhealthy devices {resource}")
         if not needed:
@@ -267,28 +267,28 @@ class DeviceManager:
     async def pre_start(self, uid: str, container: str) -> None:
         """Before each start of a container. A plugin that went keeps its options, and so its containers from starting; one from
         before a restart of the kubelet has none until it registers anew. Raises PluginError."""
-        for resource, held in self.books.of_container(uid, container).items():
+        for resource, allocated in self.pod_devices.of_container(uid, container).items():
             endpoint = self.endpoints.get(resource)
             if endpoint is None or not endpoint.options.pre_start:
                 continue
             if endpoint.plugin is None or endpoint.stopped_at is not None:
                 raise PluginError(f"endpoint {resource} has been stopped")
-            await endpoint.plugin.pre_start(self._shuffled(held.ids))
+            await endpoint.plugin.pre_start(self._shuffled(allocated.ids))
 
     def answers(self, uid: str, container: str) -> list[Allocation]:
         """The cached answers for a container, in the order in which they are applied (random, as in the kubelet)."""
-        held = sorted(self.books.of_container(uid, container).items())
-        self.rng.shuffle(held)
-        return [entry.answer for _, entry in held]
+        allocated = sorted(self.pod_devices.of_container(uid, container).items())
+        self.rng.shuffle(allocated)
+        return [entry.answer for _, entry in allocated]
 
     def health(self, uid: str, container: str) -> list[tuple[str, list[tuple[str, str]]]]:
         """For allocatedResourcesStatus: resource -> (id, Healthy | Unhealthy | Unknown)."""
         out = []
-        for resource, held in sorted(self.books.of_container(uid, container).items()):
+        for resource, allocated in sorted(self.pod_devices.of_container(uid, container).items()):
             shown = self._shown.setdefault(resource, {})
-            shown.update(dict.fromkeys(held.ids & self.healthy.get(resource, set()), HEALTHY))
-            shown.update(dict.fromkeys(held.ids & self.unhealthy.get(resource, set()), "Unhealthy"))
-            out.append((resource, [(i, shown.get(i, "Unknown")) for i in sorted(held.ids)]))
+            shown.update(dict.fromkeys(allocated.ids & self.healthy.get(resource, set()), HEALTHY))
+            shown.update(dict.fromkeys(allocated.ids & self.unhealthy.get(resource, set()), "Unhealthy"))
+            out.append((resource, [(i, shown.get(i, "Unknown")) for i in sorted(allocated.ids)]))
         return out
 
     def _by_numa(self, resource: str, ids: Iterable[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -305,4 +305,4 @@ class DeviceManager:
         return out
 
     def _write(self) -> None:
-        self.save(self.books, {resource: sorted(ids) for resource, ids in self.healthy.items()})
+        self.save(self.pod_devices, {resource: sorted(ids) for resource, ids in self.healthy.items()})

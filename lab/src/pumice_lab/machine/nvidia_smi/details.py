@@ -44,10 +44,10 @@ def report(cards: list[Card], now: datetime, chosen: frozenset[str] = frozenset(
     for card in cards:
         yield f"GPU {card.bus_id}"
         for title, facts in _sections(card):
-            told = [(name, value) for name, value in facts if not chosen or (title or name) in chosen]
-            if title and told:
+            reported = [(name, value) for name, value in facts if not chosen or (title or name) in chosen]
+            if title and reported:
                 yield f"    {title}"
-            yield from (_line(8 if title else 4, name, value) for name, value in told)
+            yield from (_line(8 if title else 4, name, value) for name, value in reported)
         if not chosen or "Processes" in chosen:
             yield from _processes(card)
         yield ""

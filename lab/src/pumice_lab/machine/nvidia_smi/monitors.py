@@ -92,8 +92,8 @@ def processes_once(cards: Sequence[Card], groups: str, heading: bool) -> Iterato
         for kind, process in rows:
             cells: list[object | None] = [*loads.get(process.pid, [None] * 6)] if "u" in groups else []
             cells += [None if process.usedGpuMemory is None else process.usedGpuMemory // MIB, 0] if "m" in groups else []
-            told = " ".join(_cell(cell, 6) for cell in cells)
-            yield f"{card.index:>5} {process.pid:>10} {kind:>6} {told}    {process_name(process.pid).rpartition('/')[2]}"
+            reported = " ".join(_cell(cell, 6) for cell in cells)
+            yield f"{card.index:>5} {process.pid:>10} {kind:>6} {reported}    {process_name(process.pid).rpartition('/')[2]}"
         if not rows:
             yield f"{card.index:>5} {'-':>10} {'-':>6} " + " ".join(f"{'-':>6}" for _ in names) + "    -"
 

@@ -161,11 +161,11 @@ def _policies(facts: ClusterFacts) -> Iterator[Finding]:
     yield from unread(facts, "validatingadmissionpolicies")
     if "validatingadmissionpolicies" in facts.unread:
         return
-    asked = {str((hook.get("clientConfig") or {}).get("service", {}).get("path", "")) for config in facts.webhooks
+    requested = {str((hook.get("clientConfig") or {}).get("service", {}).get("path", "")) for config in facts.webhooks
              for hook in config.get("webhooks") or ()}  # fmt: skip
     missing: dict[str, list[str]] = {}
     for name, file in shipped.policies().items():
-        if name not in facts.policies and name not in OPTIONAL and not (file.startswith("tenant") and TENANTS in asked):
+        if name not in facts.policies and name not in OPTIONAL and not (file.startswith("tenant") and TENANTS in requested):
             missing.setdefault(file, []).append(name)
     for file, lacking in sorted(missing.items()):
         yield Finding(WARNING, f"the policies {', '.join(lacking)} are not there: nobody keeps others from what {file} forbids",

@@ -70,8 +70,8 @@ class ClusterFacts:
     def in_one_process(self) -> bool:
         """True in a cluster of ``pumice up``, whose daemons are tasks of its own process and no pods. With ``--bare`` it
         has none, and no configuration of theirs."""
-        told = self.scheduler_conf is not None and self.scheduler_conf.text is not None
-        return told and self.kubernetes.endswith("+pumice") and not any(
+        reported = self.scheduler_conf is not None and self.scheduler_conf.text is not None
+        return reported and self.kubernetes.endswith("+pumice") and not any(
             found.program.role is Role.SCHEDULER for found in self.workloads)  # fmt: skip
 
     def of(self, role: Role, maker: Maker | None = None) -> list[Workload]:

@@ -243,9 +243,9 @@ async def _me(cluster: Cluster) -> str:
 
 async def _allowed(cluster: Cluster, user: str, right: Right, me: str) -> bool:
     resource, _, subresource = right.resource.partition("/")
-    asked = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource, "name": right.name,
+    requested = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource, "name": right.name,
              "namespace": right.namespace}  # fmt: skip
-    body: Json = {"apiVersion": f"{AUTHORIZATION}/v1", "spec": {"resourceAttributes": {k: v for k, v in asked.items() if v}}}
+    body: Json = {"apiVersion": f"{AUTHORIZATION}/v1", "spec": {"resourceAttributes": {k: v for k, v in requested.items() if v}}}
     if user == me:
         answer = await cluster.create(MINE, body | {"kind": "SelfSubjectAccessReview"})
     else:

@@ -28,7 +28,7 @@ from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Refusal
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
 from pumice.node.matching import Broken, InLine, Key
-from pumice.node.pods import Container, Held, NodePod
+from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.node.protocol import Answer, Conflict, Cut, Decision, Outdated, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place
@@ -65,7 +65,7 @@ class NpuAllocator(InLine):
         self._word = sharing.chip.word
         self.resource = sharing.chip.resource
         self._handshake = Handshake(self._word, offset)
-        self._given: dict[Key, tuple[Holding, ...]] = {}
+        self._given: dict[Key, tuple[NpuShare, ...]] = {}
         """Shares handed out to pods that are still there, whatever the kubelet remembers."""
         self.links = f"{self._places.hook}/answers"
         self.show(())
@@ -108,12 +108,12 @@ class NpuAllocator(InLine):
     def placed(self, pod: NodePod) -> tuple[int, ...]:
         return placed(pod)
 
-    def next_work(self, pod: NodePod, count: int, held: Held | None) -> Work | Broken | None:
+    def next_work(self, pod: NodePod, count: int, allocated: AllocatedIds | None) -> Work | Broken | None:
         if not any(container.requested(self.resource) for container in pod.containers):
             return None
-        return waiting(pod, count, self._word, self.resource, self._served, held)
+        return waiting(pod, count, self._word, self.resource, self._served, allocated)
 
-    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Decision:
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, number: str) -> Decision:
         return self.answer(work_of(pod, container, self._word, self.resource, self._served), pods)
 
     def answer(self, work: Work | Broken, pods: Sequence[NodePod], ids: Sequence[str] = ()) -> Decision:
@@ -137,7 +137,7 @@ class NpuAllocator(InLine):
         soft = pod.annotations.get(names.VNPU_MODE) == SOFT
         if soft and not self._sharing.soft:
             return self.refuse(pod, f"it asks for {SOFT} and this node does not share its NPUs so")
-        wanted = holdings(work.container, [device.uuid for device in work.devices], self._sharing.chip, soft=soft)
+        wanted = npu_shares(work.container, [device.uuid for device in work.devices], self._sharing.chip, soft=soft)
         if isinstance(wanted, Refusal):
             return self.refuse(pod, wanted.text)
         if reason := other_than_asked(wanted, work.devices, known):
@@ -155,12 +155,12 @@ class NpuAllocator(InLine):
         return Cut(pod, (Place(cards[0].uuid, template, 0),), lambda _: serve)
 
     def _soft(
-        self, work: Work, cards: Sequence[CardFacts], known: Mapping[str, RuntimeNpu], wanted: tuple[Holding, ...]
+        self, work: Work, cards: Sequence[CardFacts], known: Mapping[str, RuntimeNpu], wanted: tuple[NpuShare, ...]
     ) -> Serve:
         answer = soft(cards, known, self._places, f"{work.pod.uid}_{work.container.name}")
         return self._serve(work, answer, f"cards {','.join(str(card.minor) for card in cards)} {SOFT}", wanted)
 
-    def _serve(self, work: Work, answer: Answer, what: str, wanted: tuple[Holding, ...]) -> Serve:
+    def _serve(self, work: Work, answer: Answer, what: str, wanted: tuple[NpuShare, ...]) -> Serve:
         notes = after(self._word, work)
         patch = PatchPod.of(work.pod.metadata, notes) if notes else None
         return Serve(work.pod, work.container, answer, patch, finished=work.last, summary=what, work=wanted)
@@ -183,7 +183,7 @@ class NpuAllocator(InLine):
         """Pods that ended while they were allocating keep the lock for nothing: the kubelet tells nobody."""
         alive = {pod.uid for pod in pods if not pod.finished}
         super().sweep(pods)
-        self._given = {key: held for key, held in self._given.items() if key[0] in alive}
+        self._given = {key: allocated for key, allocated in self._given.items() if key[0] in alive}
         return [
             PatchPod.of(pod.metadata, {BIND_PHASE: FAILED})
             for pod in pods
@@ -205,7 +205,7 @@ ALL_CORES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class NpuShare:
     """One container's share of one card. ``kind``: its template, the mode of soft shares, or nothing for the whole card."""
 
     uuid: str
@@ -214,74 +214,81 @@ class Holding:
     cores: int = 0
 
 
-def holdings(container: Container, uuids: Iterable[str], chip: NpuChip, *, soft: bool) -> tuple[Holding, ...] | Refusal:
+def npu_shares(container: Container, uuids: Iterable[str], chip: NpuChip, *, soft: bool) -> tuple[NpuShare, ...] | Refusal:
     """Return what the container asks for, on these cards."""
     want = container_request(container, chip, soft)
     if isinstance(want, Refusal):
         return want
     want = want or ContainerRequest(0)
     kind = SOFT if soft else want.template
-    return tuple(Holding(uuid, kind, want.memory or chip.memory, want.cores) for uuid in uuids)
+    return tuple(NpuShare(uuid, kind, want.memory or chip.memory, want.cores) for uuid in uuids)
 
 
-def other_than_asked(wanted: Sequence[Holding], devices: Sequence[NpuDevice], runtime: Mapping[str, RuntimeNpu]) -> str:
+def other_than_asked(wanted: Sequence[NpuShare], devices: Sequence[NpuDevice], runtime: Mapping[str, RuntimeNpu]) -> str:
     """How the annotations differ from it; empty where they do not."""
     for want, device in zip(wanted, devices, strict=True):
-        told = runtime[want.uuid]
+        reported = runtime[want.uuid]
         if want.kind == SOFT:
-            fits = (told.memory, told.cores, device.memory, device.cores) == (want.memory, want.cores) * 2 and not told.template
+            fits = (reported.memory, reported.cores, device.memory, device.cores) == (
+                want.memory,
+                want.cores,
+            ) * 2 and not reported.template
         else:
-            fits = told.template == want.kind and device.memory >= want.memory
+            fits = reported.template == want.kind and device.memory >= want.memory
         if not fits:
-            given = told.template or (f"{told.memory} MB and cores {told.cores}" if told.memory else "the whole card")
+            given = reported.template or (
+                f"{reported.memory} MB and cores {reported.cores}" if reported.memory else "the whole card"
+            )
             return f"its annotations give it {given} ({device.memory} MB) where it asks for {_named(want)}"
     return ""
 
 
-def _named(want: Holding) -> str:
+def _named(want: NpuShare) -> str:
     if want.kind == SOFT:
         return f"{want.memory} MB and cores {want.cores}"
     return f"{want.kind or 'the whole card'} ({want.memory} MB)"
 
 
 def held_by_others(
-    pods: Iterable[NodePod], but: NodePod, node: str, sharing: NpuSharing, given: Mapping[Key, tuple[Holding, ...]]
-) -> list[Holding]:
+    pods: Iterable[NodePod], but: NodePod, node: str, sharing: NpuSharing, given: Mapping[Key, tuple[NpuShare, ...]]
+) -> list[NpuShare]:
     """Return what the other pods have that the kubelet has admitted, or that were served. Which cards they are is told by our
     own memory first, and by their annotations; how much of them by what they ask for."""
-    found: list[Holding] = []
+    found: list[NpuShare] = []
     for pod in pods:
         if pod.uid == but.uid or pod.finished or pod.spec.node_name != node or pod.mirror:
             continue
-        ours = [holding for (uid, _), held in given.items() if uid == pod.uid for holding in held]
+        ours = [share for (uid, _), allocated in given.items() if uid == pod.uid for share in allocated]
         found += ours or (_by_annotation(pod, sharing.chip) if pod.admitted else [])
     return found
 
 
-def _by_annotation(pod: NodePod, chip: NpuChip) -> list[Holding]:
+def _by_annotation(pod: NodePod, chip: NpuChip) -> list[NpuShare]:
     if pod.annotations.get(NODE) != pod.spec.node_name:
         return []
     slots = parse_npu_devices(pod.annotations.get(allocated_key(chip.word), "")).slots
     places = slots_of(pod.containers, len(slots), chip.resource) or {}
     soft = pod.annotations.get(names.VNPU_MODE) == SOFT
-    found: list[Holding] = []
+    found: list[NpuShare] = []
     for container in pod.containers:
         devices = slots[places[container.name]] if container.name in places else ()
-        held = holdings(container, [device.uuid for device in devices[: container.requested(chip.resource)]], chip, soft=soft)
-        found += [] if isinstance(held, Refusal) else held
+        allocated = npu_shares(
+            container, [device.uuid for device in devices[: container.requested(chip.resource)]], chip, soft=soft
+        )
+        found += [] if isinstance(allocated, Refusal) else allocated
     return found
 
 
-def beyond_the_card(wanted: Iterable[Holding], others: Sequence[Holding], sharing: NpuSharing) -> str:
+def beyond_the_card(wanted: Iterable[NpuShare], others: Sequence[NpuShare], sharing: NpuSharing) -> str:
     """Return what a card has too little of for this container beside those; empty where it has enough."""
     chip = sharing.chip
     for want in wanted:
-        there = [holding for holding in others if holding.uuid == want.uuid]
+        there = [share for share in others if share.uuid == want.uuid]
         memory, cores = sum(h.memory for h in there), sum(h.cores for h in there)
         taken = f"card {want.uuid} has {len(there)} pods already"
         if len(there) >= sharing.count:
             return f"{taken}, and takes {sharing.count}"
-        if there and (not want.kind or not all(holding.kind for holding in there)):
+        if there and (not want.kind or not all(share.kind for share in there)):
             return f"{taken}, and one of them or this one has the whole card"
         if memory + want.memory > chip.memory:
             return f"{taken}, with {memory} of {chip.memory} MB; {want.memory} are too many"

@@ -174,7 +174,7 @@ class Sweeper:
         """The books without the claims of pods that are gone, and what is to be destroyed. ``entries`` as ``look`` left them."""
         gone = {entry.owner for entry in entries if not holds(entry.owner)}
         self._ended = {owner: self._ended.get(owner, 0) + 1 for owner in gone}
-        books = tuple(e for e in entries if e.phase is not Phase.MAKING or self._ended.get(e.owner, 0) < GRACE)
+        records = tuple(e for e in entries if e.phase is not Phase.MAKING or self._ended.get(e.owner, 0) < GRACE)
         claimed = {(e.place.card, e.place.profile) for e in entries if e.owner not in gone}
         ours = {(e.place.card, e.place.start) for e in entries if e.phase is not Phase.MAKING}
         idle = {
@@ -183,7 +183,7 @@ class Sweeper:
         }  # fmt: skip
         self._idle = {key: self._idle.get(key, 0) + 1 for key in idle}
         due = [key for key in sorted(idle) if self._idle[key] >= GRACE and (key in ours or self.mode == "all")]
-        return books, [Place(card, idle[card, ident].template, ident) for card, ident in due if self.mode != "off"]
+        return records, [Place(card, idle[card, ident].template, ident) for card, ident in due if self.mode != "off"]
 
     def foreign(self, entries: Sequence[Entry], seen: Mapping[str, Sequence[Vnpu]]) -> dict[str, int]:
         """How many idle slices of each card are somebody else's."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from pumice.node.matching import Broken, Key, time_in
-from pumice.node.pods import Container, Held, NodePod
+from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.wire.ascend_hami import (
     BIND_PHASE,
     BIND_TIME,
@@ -36,7 +36,7 @@ class Work:
 
 
 def waiting(
-    pod: NodePod, count: int, word: str, resource: str, served: Set[Key], held: Held | None
+    pod: NodePod, count: int, word: str, resource: str, served: Set[Key], allocated: AllocatedIds | None
 ) -> Work | Broken | None:
     """Return what the pod waits for next, if a call for so many devices may be for it."""
     notes = pod.annotations
@@ -44,22 +44,26 @@ def waiting(
     if phase == FAILED:
         return None
     every = pod.containers
-    asked = count in {container.requested(resource) for container in every}
+    wanted = count in {container.requested(resource) for container in every}
     if allocated_key(word) not in notes or notes.get(NODE) != pod.spec.node_name or not pod.bound:
-        return Broken(pod, _stranger(pod, word, resource)) if asked else None
+        return Broken(pod, _stranger(pod, word, resource)) if wanted else None
     given = parse_npu_devices(notes[allocated_key(word)]).slots
     left = parse_npu_devices(notes.get(to_allocate_key(word), "")).slots
     places = slots_of(every, len(given), resource)
     if places is None or len(left) > len(given):
-        return Broken(pod, f"its annotation has {len(given)} slots, which fit no reading of its containers") if asked else None
+        return Broken(pod, f"its annotation has {len(given)} slots, which fit no reading of its containers") if wanted else None
     begun = any(key[0] == pod.uid for key in served) or left != given
     for container in every:
         place = places.get(container.name)
-        if place is None or (pod.uid, container.name) in served or (held is not None and (pod.uid, container.name) in held):
+        if (
+            place is None
+            or (pod.uid, container.name) in served
+            or (allocated is not None and (pod.uid, container.name) in allocated)
+        ):
             continue
         devices = left[place] if place < len(left) else ()
         again = not devices
-        if again and (held is None or pod.admitted):
+        if again and (allocated is None or pod.admitted):
             continue  # it has been served, and nothing says that the kubelet lost the answer
         devices = devices or given[place]
         if container.requested(resource) != count:

@@ -32,7 +32,7 @@ from pumice.effects.vocabulary import Event, InstallFile, MakeDirectory
 from pumice.metrics.text import MetricFamily
 from pumice.model.errors import BadInput, Unavailable
 from pumice.model.hardware.npu import NpuChip
-from pumice.node.pods import Held, NodePod
+from pumice.node.pods import AllocatedIds, NodePod
 from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
@@ -163,11 +163,11 @@ async def reread(again: Callable[[], Awaitable[NpuSharing | None]]) -> NpuSharin
 class NpuSlices(Slicer):
     """Slices that the runtime makes: claims to them, and sweeps ``every`` so many seconds."""
 
-    def __init__(self, keeper: Keeper, every: float, own: WrittenNode, held: Callable[[], Held | None]) -> None:
-        super().__init__(own, held, "vnpus")
+    def __init__(self, keeper: Keeper, every: float, own: WrittenNode, allocated: Callable[[], AllocatedIds | None]) -> None:
+        super().__init__(own, allocated, "vnpus")
         self._keeper, self._every = keeper, every
         self._cards: tuple[str, ...] = ()
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self._strange: Mapping[str, tuple[str, ...]] = {}
 
     def closed(self, cards: Iterable[str]) -> dict[str, str]:
@@ -201,9 +201,9 @@ class NpuSlices(Slicer):
         except Unavailable as error:
             log.error("slices are left as they are: %s", error)
             return
-        await self._tell(swept)
+        await self._report(swept)
 
-    async def _tell(self, swept: Swept) -> None:
+    async def _report(self, swept: Swept) -> None:
         self._strange = swept.strange
         verb = "would be destroyed" if swept.dry else "destroyed"
         for place in swept.destroyed:
@@ -211,8 +211,8 @@ class NpuSlices(Slicer):
             log.info(text)
             if not swept.dry:
                 await self._own.perform(Event.on_node(self._own.name, "Normal", "VNPUDestroyed", text))
-        if swept.foreign != self._told:
-            self._told = dict(swept.foreign)
+        if swept.foreign != self._reported:
+            self._reported = dict(swept.foreign)
             for card, count in swept.foreign.items():
                 log.warning("%d idle slices of card %s were made by somebody else and are left alone", count, card)
 

@@ -13,7 +13,7 @@ from pumice.effects.vocabulary import NodeEffect, PatchNode, PatchPod
 from pumice.model.hardware.npu import SliceKind
 from pumice.node.device_list import Unit
 from pumice.node.matching import Broken, InLine, Key
-from pumice.node.pods import Container, Held, NodePod
+from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.node.protocol import Answer, Cut, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place, Slice
@@ -52,15 +52,15 @@ class Turn:
     begun: bool = False
 
 
-def waiting(pod: NodePod, count: int, per_chip: int, served: Set[Key], held: Held | None) -> Turn | Broken | None:
+def waiting(pod: NodePod, count: int, per_chip: int, served: Set[Key], allocated: AllocatedIds | None) -> Turn | Broken | None:
     """Return what the pod waits for, if a call for so many cores may be for it."""
     asking = [container for container in pod.containers if container.requested(NPU_CORE)]
     if count not in {container.requested(NPU_CORE) for container in asking}:
         return None
     key = (pod.uid, asking[0].name)
-    if key in served or (held is not None and key in held):
+    if key in served or (allocated is not None and key in allocated):
         return None
-    if pod.annotations.get(PREDICATE_TIME) == TAKEN and (held is None or pod.admitted):
+    if pod.annotations.get(PREDICATE_TIME) == TAKEN and (allocated is None or pod.admitted):
         return None  # it was served, and nothing says that the kubelet lost the answer
     return _assigned(pod, asking, per_chip)
 
@@ -139,14 +139,14 @@ class ChipAllocator(InLine):
     def placed(self, pod: NodePod) -> tuple[int, ...]:
         return (placed_at(pod.annotations),)
 
-    def next_work(self, pod: NodePod, count: int, held: Held | None) -> Turn | Broken | None:
-        return waiting(pod, count, self._per_chip, self._served, held)
+    def next_work(self, pod: NodePod, count: int, allocated: AllocatedIds | None) -> Turn | Broken | None:
+        return waiting(pod, count, self._per_chip, self._served, allocated)
 
     def answer(self, work: Turn | Broken, pods: Sequence[NodePod], ids: Sequence[str]) -> Cut | Refuse:
         return self._cut(work, frozenset(ids))
 
-    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Cut | Refuse:
-        return self._cut(turn_of(pod, container, self._per_chip), held.get((pod.uid, container), frozenset()))
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, number: str) -> Cut | Refuse:
+        return self._cut(turn_of(pod, container, self._per_chip), allocated.get((pod.uid, container), frozenset()))
 
     def _cut(self, turn: Turn | Broken, ids: frozenset[str]) -> Cut | Refuse:
         if isinstance(turn, Broken):

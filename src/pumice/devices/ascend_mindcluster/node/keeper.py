@@ -92,7 +92,7 @@ class ChipKeeper:
 
     def sweep(self, cards: Iterable[str], pods: Pods, record: Mapping[str, str], live: Set[str]) -> State:
         """Take from pods that ended what they had, and make again what vanished under others. ``record`` and ``live`` as
-        ``books.held_by`` has them. Raises Unavailable where the journal cannot be written."""
+        ``records.held_by`` has them. Raises Unavailable where the journal cannot be written."""
         with self._manager.alone() as before:
             seen = self._manager.observe(cards)
             return self._restored(self._collected(held_by(settled(before, seen), record, live), seen, pods), pods)

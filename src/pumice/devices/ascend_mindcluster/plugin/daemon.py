@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
-from pumice.adapters.kubelet.checkpoint import devices_held
+from pumice.adapters.kubelet.checkpoint import allocated_devices
 from pumice.apps.node.card_watch import open_cards
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.npu_metrics import npu_page
@@ -96,7 +96,7 @@ def mindcluster(
     async def metrics(opened: Cards, own: OwnNode) -> list[MetricFamily]:
         return await npu_page(opened, driver, settings.journal, kind.name, own)
 
-    def slicer(own: WrittenNode, held: object) -> ChipSlices:
+    def slicer(own: WrittenNode, allocated: object) -> ChipSlices:
         return ChipSlices(kind, keeper, chips, cluster, settings.device_plugin_dir, settings.look_every, own)
 
     return ServedDevices("pumice-mindcluster-plugin", allocator, partial(DcmiCards, settings.dcmi, kind.driver), cards,
@@ -116,7 +116,7 @@ class ChipReports:
         self._said: Any = None
         self._since = float("-inf")
 
-    async def tell(self, chips: Mapping[int, str], unhealthy: Mapping[str, str], state: State) -> None:
+    async def announce(self, chips: Mapping[int, str], unhealthy: Mapping[str, str], state: State) -> None:
         """``chips``: UUIDs by physical id; ``unhealthy``: why some take no pods, by UUID."""
         clock = self._own.clock
         info = report(self._kind, chips, unhealthy, state, int(clock.now()))
@@ -149,7 +149,7 @@ class ChipSlices(Slicer):
         self, kind: SliceKind, keeper: ChipKeeper, chips: ChipAllocator, cluster: Cluster, folder: Path, every: float,
         own: WrittenNode,
     ) -> None:  # fmt: skip
-        super().__init__(own, partial(devices_held, folder, NPU_CORE), "vnpus")
+        super().__init__(own, partial(allocated_devices, folder, NPU_CORE), "vnpus")
         self._kind, self._keeper, self._chips, self._every = kind, keeper, chips, every
         self._state = State()
         self._strangers: dict[str, int] = {}
@@ -170,7 +170,7 @@ class ChipSlices(Slicer):
                 looked, record = clock.monotonic(), await self._record()
                 await self._sweep(record)
                 await self._tell_pods(record)
-            await self._reports.tell(self._chips.chips, self._chips.unhealthy, self._state)
+            await self._reports.announce(self._chips.chips, self._chips.unhealthy, self._state)
             await clock.sleep(AT_MOST_EVERY)
             await first(changed, clock.sleep(max(0.0, looked + self._every - clock.monotonic())))
 

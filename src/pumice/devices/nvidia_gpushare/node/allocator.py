@@ -14,7 +14,7 @@ from pumice.effects.vocabulary import NodeEffect, PatchPod, PatchStatus
 from pumice.model.amount import MIB
 from pumice.node.device_list import MESSAGE_LIMIT, Leftovers, Unit, holds, worst_size
 from pumice.node.matching import InLine, time_in
-from pumice.node.pods import Container, Held, NodePod
+from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.node.protocol import Answer, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.wire import names, variables
@@ -109,31 +109,33 @@ class ShareAllocator(InLine):
         patch = self._legacy.status(self._cards, self._unhealthy, node)
         return [patch] if patch else []
 
-    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Serve | Refuse:
+    def owned(
+        self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, number: str
+    ) -> Serve | Refuse:
         asking = self._asking(pod)
         found = next((one for one in asking if one.name == container), None)
         if found is None or names.GPU_INDEX not in pod.annotations:
             return self.refuse(pod, f"container {container} was given no card by a scheduler")
-        last = not _assigned(pod) and all((pod.uid, one.name) in held for one in asking)
+        last = not _assigned(pod) and all((pod.uid, one.name) in allocated for one in asking)
         return self.answer(Waiting(pod, found, last, begun=True), pods, ())
 
     def placed(self, pod: NodePod) -> tuple[int, ...]:
         return (time_in(pod.annotations.get(names.PREDICATE_TIME, "")),)
 
-    def next_work(self, pod: NodePod, count: int, held: Held | None) -> Waiting | None:
-        waiting = self._waiting(pod, held) if names.GPU_INDEX in pod.annotations else []
+    def next_work(self, pod: NodePod, count: int, allocated: AllocatedIds | None) -> Waiting | None:
+        waiting = self._waiting(pod, allocated) if names.GPU_INDEX in pod.annotations else []
         if not waiting or waiting[0].requested(self.resource) != count:
             return None
         begun = any((pod.uid, one.name) in self._served for one in pod.containers)
         return Waiting(pod, waiting[0], last=len(waiting) == 1 and not _assigned(pod), begun=begun)
 
-    def _waiting(self, pod: NodePod, held: Held | None) -> list[Container]:
+    def _waiting(self, pod: NodePod, allocated: AllocatedIds | None) -> list[Container]:
         """The containers that still wait, in the kubelet's order. Those of an assigned pod wait only when the kubelet lost
         their answer: it was killed before it wrote it down."""
-        if _assigned(pod) and (held is None or pod.admitted):
+        if _assigned(pod) and (allocated is None or pod.admitted):
             return []
         asking = ((pod.uid, one.name, one) for one in self._asking(pod))
-        return [one for uid, name, one in asking if (uid, name) not in self._served and (uid, name) not in (held or ())]
+        return [one for uid, name, one in asking if (uid, name) not in self._served and (uid, name) not in (allocated or ())]
 
     def _asking(self, pod: NodePod) -> list[Container]:
         return [container for container in pod.containers if container.requested(self.resource)]

@@ -35,7 +35,7 @@ from pumice.model.refusal import Refusal
 from pumice.node.device_list import MESSAGE_LIMIT, Leftovers, Unit, holds, worst_size
 from pumice.node.matching import Broken
 from pumice.node.mps import Bounds
-from pumice.node.pods import Container, Held, NodePod
+from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.node.protocol import Allocator, Answer, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Slice
@@ -51,7 +51,7 @@ class VgpuAllocator(Allocator):
     status holds a number for percentages too. ``handshake``: whether older schedulers are answered."""
 
     lock = names.NODE_LOCK_VGPU
-    books = names.HANDED_OUT
+    record_annotation = names.HANDED_OUT
     event = "VGPUAllocationFailed"
     without = MappingProxyType({variables.NVIDIA_VISIBLE_DEVICES: "void"})
 
@@ -78,7 +78,7 @@ class VgpuAllocator(Allocator):
         self._matcher = Matcher(node, sharing.number, sharing.memory)
         self._answers: dict[frozenset[str], tuple[str, Answer]] = {}
         self._cards: dict[str, SharedCard] = {}
-        self._lent: dict[str, list[mps.Holder]] = {}
+        self._lent: dict[str, list[mps.MpsClient]] = {}
         """To init containers, by their pods."""
         self.resource = sharing.number
         self._static = static or StaticSlices()
@@ -157,19 +157,24 @@ class VgpuAllocator(Allocator):
         ]
 
     def prefer(
-        self, pods: Sequence[NodePod], available: Sequence[str], must: Sequence[str], size: int, held: Held | None = None
+        self,
+        pods: Sequence[NodePod],
+        available: Sequence[str],
+        must: Sequence[str],
+        size: int,
+        allocated: AllocatedIds | None = None,
     ) -> list[str]:
-        return self._matcher.propose(pods, available, must, size, held)
+        return self._matcher.propose(pods, available, must, size, allocated)
 
     def allocate(
-        self, pods: Sequence[NodePod], ids: Sequence[str], held: Held | None = None, number: str = ""
+        self, pods: Sequence[NodePod], ids: Sequence[str], allocated: AllocatedIds | None = None, number: str = ""
     ) -> Decision | None:
         key = frozenset(ids)
         holder = self._holder(pods, key)
-        found = self._matcher.further(holder, len(ids), held) if holder else None
+        found = self._matcher.further(holder, len(ids), allocated) if holder else None
         if holder and found is None:
             return Repeat(self._answers[key][1], holder.key)
-        found = found or self._matcher.match(pods, ids, held)
+        found = found or self._matcher.match(pods, ids, allocated)
         if found is None:
             return None
         if isinstance(found, Unclear):
@@ -177,9 +182,9 @@ class VgpuAllocator(Allocator):
             return Refuse(f"the call may be for pod {who}, which were given different shares; nobody is served by chance")
         return self._decided(found, key, pods, random.Random(number) if number else self._rng)
 
-    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: Held, number: str) -> Decision:
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, number: str) -> Decision:
         work = self._matcher.of(pod, container)
-        return self._decided(work, held.get((pod.uid, container), frozenset()), pods, random.Random(number))
+        return self._decided(work, allocated.get((pod.uid, container), frozenset()), pods, random.Random(number))
 
     def _decided(self, found: Work | Broken, key: frozenset[str], pods: Sequence[NodePod], rng: random.Random) -> Decision:
         if isinstance(found, Broken):
@@ -228,11 +233,11 @@ class VgpuAllocator(Allocator):
         """Those of every card that is shared by MPS."""
         if not self._sharing.mps:
             return {}
-        held = mps.bounds(self._holders(pods), self._sharing)
+        allocated = mps.bounds(self._holders(pods), self._sharing)
         shared = (card.uuid for card in self._cards.values() if card.mode != "mig" and not card.unfit)
-        return {uuid: held.get(uuid, Bounds()) for uuid in shared}
+        return {uuid: allocated.get(uuid, Bounds()) for uuid in shared}
 
-    def _holders(self, pods: Sequence[NodePod]) -> list[mps.Holder]:
+    def _holders(self, pods: Sequence[NodePod]) -> list[mps.MpsClient]:
         alive = {pod.uid for pod in pods if not pod.finished}
         return [*self.record.holders(pods), *(one for uid, lent in self._lent.items() if uid in alive for one in lent)]
 
@@ -251,8 +256,8 @@ class VgpuAllocator(Allocator):
     def published(self) -> str:
         return self.record.text()
 
-    def resume(self, published: str, pods: Sequence[NodePod], held: Held | None) -> None:
-        self.record.resume(published, pods, held, self._cards)
+    def resume(self, published: str, pods: Sequence[NodePod], allocated: AllocatedIds | None) -> None:
+        self.record.resume(published, pods, allocated, self._cards)
 
     def kubelet_restarted(self) -> None:
         """Forget what was answered: it may be asked again, with other ids."""
@@ -398,55 +403,55 @@ class Record:
 
     def __init__(self, node: str, sharing: Sharing) -> None:
         self._node, self._sharing = node, sharing
-        self._held: dict[str, Parts] = {}
+        self._allocated: dict[str, Parts] = {}
 
     def text(self) -> str:
         """As it is published."""
-        return render_handed_out(self._held)
+        return render_handed_out(self._allocated)
 
     def note(self, work: Work) -> None:
         """This was handed out."""
         if work.segment == INIT:
             return  # borrowed of a part that is noted in its turn
-        parts = list(self._held.get(work.pod.uid, ()))
+        parts = list(self._allocated.get(work.pod.uid, ()))
         parts += [()] * (max(work.parts, work.segment + 1) - len(parts))
         parts[work.segment] = work.devices
-        self._held[work.pod.uid] = tuple(parts)
+        self._allocated[work.pod.uid] = tuple(parts)
 
     def forget(self, work: Work) -> None:
         """This was not handed out after all: the call was for somebody else."""
-        parts = self._held.get(work.pod.uid, ())
+        parts = self._allocated.get(work.pod.uid, ())
         if 0 <= work.segment < len(parts):
-            self._held[work.pod.uid] = tuple(() if at == work.segment else part for at, part in enumerate(parts))
+            self._allocated[work.pod.uid] = tuple(() if at == work.segment else part for at, part in enumerate(parts))
 
-    def resume(self, text: str, pods: Iterable[NodePod], held: Held | None, cards: Mapping[str, SharedCard]) -> None:
+    def resume(self, text: str, pods: Iterable[NodePod], allocated: AllocatedIds | None, cards: Mapping[str, SharedCard]) -> None:
         """Begin with what the process before published, and with what pods hold that is not named there: it may have ended after
         a container was served and before that was published."""
         known = parse_handed_out(text)
         for pod in pods:
-            if pod.finished or pod.uid in self._held:
+            if pod.finished or pod.uid in self._allocated:
                 continue
             published = known[pod.uid].containers if pod.uid in known else ()
-            written = self._taken_over(pod, held, cards)
+            written = self._taken_over(pod, allocated, cards)
             if published and len(published) == len(written):
-                served = self._served(pod, held, len(written))
+                served = self._served(pod, allocated, len(written))
                 later = (part if at in served else () for at, part in enumerate(written))
                 written = tuple(was or part for was, part in zip(published, later, strict=True))
             elif published:
                 written = published
             if written:
-                self._held[pod.uid] = written
+                self._allocated[pod.uid] = written
 
-    def _served(self, pod: NodePod, held: Held | None, parts: int) -> set[int]:
+    def _served(self, pod: NodePod, allocated: AllocatedIds | None, parts: int) -> set[int]:
         """Return the parts that the kubelet's record names; without a record all of an admitted pod."""
         found = turns(pod, parts, self._sharing.number, self._sharing.memory)
         order = found if not isinstance(found, str) else ()
         return {turn.part for turn in order if turn.part is not None
-                and (pod.admitted if held is None else (pod.uid, turn.container.name) in held)}  # fmt: skip
+                and (pod.admitted if allocated is None else (pod.uid, turn.container.name) in allocated)}  # fmt: skip
 
-    def _taken_over(self, pod: NodePod, held: Held | None, cards: Mapping[str, SharedCard]) -> Parts:
+    def _taken_over(self, pod: NodePod, allocated: AllocatedIds | None, cards: Mapping[str, SharedCard]) -> Parts:
         notes = pod.annotations
-        served = pod.admitted if held is None else any(uid == pod.uid for uid, _ in held)
+        served = pod.admitted if allocated is None else any(uid == pod.uid for uid, _ in allocated)
         if not served or pod.mirror or notes.get(names.VGPU_NODE) != self._node:
             return ()
         decoded = parse_pod_devices(notes.get(names.VGPU_IDS, ""))
@@ -455,12 +460,12 @@ class Record:
 
     def keep(self, uids: Collection[str]) -> None:
         """Forget all pods but these."""
-        self._held = {uid: parts for uid, parts in self._held.items() if uid in uids}
+        self._allocated = {uid: parts for uid, parts in self._allocated.items() if uid in uids}
 
     def holders(self, pods: Iterable[NodePod]) -> Iterator[tuple[NodePod, Container, PodDevice]]:
         """Which containers of these pods have what. Pods that have ended hold nothing."""
         for pod in pods:
-            parts = self._held.get(pod.uid, ()) if not pod.finished else ()
+            parts = self._allocated.get(pod.uid, ()) if not pod.finished else ()
             found = turns(pod, len(parts), self._sharing.number, self._sharing.memory) if parts else ""
             for turn in found if not isinstance(found, str) else ():
                 for device in parts[turn.part] if turn.part is not None else ():
@@ -485,10 +490,13 @@ class Record:
         if work.segment == INIT:
             return ""
         others = {pod.uid: pod.key for pod in pods if not pod.finished and pod.uid != work.pod.uid}
-        mine = [*work.devices, *(d for i, part in enumerate(self._held.get(work.pod.uid, ())) if i != work.segment for d in part)]
+        mine = [
+            *work.devices,
+            *(d for i, part in enumerate(self._allocated.get(work.pod.uid, ())) if i != work.segment for d in part),
+        ]
         for uuid in dict.fromkeys(device.uuid for device in work.devices if device.slot < 0):
-            held = {key: [*_on(uuid, self._held[uid])] for uid, key in others.items() if uid in self._held}
-            there = [device for devices in held.values() for device in devices] + [d for d in mine if d.uuid == uuid]
+            allocated = {key: [*_on(uuid, self._allocated[uid])] for uid, key in others.items() if uid in self._allocated}
+            there = [device for devices in allocated.values() for device in devices] + [d for d in mine if d.uuid == uuid]
             card = cards[uuid]
             room = {
                 "shares": (len(there), card.shares),
@@ -496,8 +504,8 @@ class Record:
                 "cores": (sum(d.cores for d in there), max(100, card.cores)),
             }
             for what, (sum_, most) in room.items():
-                if sum_ > most and any(held.values()):
-                    who = ", ".join(key for key, devices in sorted(held.items()) if devices)
+                if sum_ > most and any(allocated.values()):
+                    who = ", ".join(key for key, devices in sorted(allocated.items()) if devices)
                     return f"card {uuid} has {what} {most}, and with what {who} holds it would be {sum_}"
         return ""
 

@@ -134,7 +134,7 @@ def _bound_by_mps(
     bare: Answer, work: Work, device: PodDevice, sharing: Sharing, response_options: ResponseOptions
 ) -> Answer:
     """On a card shared by MPS its daemon bounds the container, and no library does."""
-    bound, shared = mps.told(device, sharing, response_options.mps_root)
+    bound, shared = mps.reported(device, sharing, response_options.mps_root)
     note = response_options.page(work.pod.uid, work.container.name, limits_page.MPS_NOTE)
     return replace(
         bare, env={**bare.env, **bound}, mounts=(*bare.mounts, *shared),
@@ -202,9 +202,9 @@ def opened(
     """Return what opens cards and slices, and bounds nobody: the answer for a container that gets slices and nothing else.
     ``minors`` are the cards'."""
     env, mounts = _visible(cards, slices, response_options)
-    asked, annotations = _cdi(cards, slices, response_options, rng)
+    requested, annotations = _cdi(cards, slices, response_options, rng)
     nodes = _nodes(minors, slices, sharing, response_options)
-    return Answer(env=env, mounts=tuple(mounts), nodes=nodes, cdi=asked, annotations=annotations)
+    return Answer(env=env, mounts=tuple(mounts), nodes=nodes, cdi=requested, annotations=annotations)
 
 
 def _visible(

@@ -40,12 +40,12 @@ def register(facts: NodeFacts, sharing: Sharing) -> Iterator[Finding]:
     decoded = parse_register(text)
     for problem in decoded.problems:
         yield Finding(BAD, problem, RESTART)
-    told = {card.uuid: card for card in decoded.cards}
+    reported = {card.uuid: card for card in decoded.cards}
     here = {card.uuid: card for card in facts.cards if not sharing.leaves_out(card.index, card.uuid)}
-    for uuid in told.keys() - here.keys():
+    for uuid in reported.keys() - here.keys():
         yield Finding(BAD, f"card {uuid} is registered and not here", f"{RESTART}; or it has fallen off the bus: nvidia-smi -L")
     for uuid, facts_of in here.items():
-        card = told.get(uuid)
+        card = reported.get(uuid)
         if card is None:
             yield Finding(BAD, f"card {uuid} is here and not registered", RESTART)
             continue
@@ -89,29 +89,29 @@ def _complete(handed: str) -> bool:
 
 
 def record(facts: NodeFacts, sharing: Sharing) -> Iterator[Finding]:
-    if facts.held is None:
+    if facts.allocated is None:
         text = f"the kubelet's record of devices in {facts.kubelet} cannot be read"
         yield Finding(State.UNKNOWN, text, "run this as root on the node")
         return
-    known = {holding.key: holding.pod for holding in facts.holdings}
+    known = {state.key: state.pod for state in facts.container_states}
     for key, pod in known.items():
-        if key not in facts.held and pod.admitted:
+        if key not in facts.allocated and pod.admitted:
             yield Finding(BAD, f"{pod.key}, container {key[1]}, was given cards, and not by the kubelet",
                           "delete the pod; its annotations were written by hand, or it was started past the kubelet")  # fmt: skip
     pods = {pod.uid: pod for pod in facts.pods}
-    for uid, container in sorted(facts.held - known.keys()):
+    for uid, container in sorted(facts.allocated - known.keys()):
         if (other := pods.get(uid)) is not None and not other.finished:
             text = f"{other.key}, container {container}, holds {sharing.number} of the kubelet, and no scheduler chose its cards"
             yield Finding(BAD, text, "delete the pod and write schedulerName: volcano into it")
 
 
 def regions(facts: NodeFacts, sharing: Sharing) -> Iterator[Finding]:
-    for holding in facts.holdings:
-        who = f"{holding.pod.key}, container {holding.container}"
-        if holding.trouble:
-            yield Finding(BAD, f"{who}: {holding.trouble}", WRITTEN)
-        cards = [Granted(d.uuid, d.memory * sharing.factor * MIB, d.cores) for d in holding.devices if d.slot < 0]
-        for sign in signs(Tenant(cards, holding.claims)):
+    for state in facts.container_states:
+        who = f"{state.pod.key}, container {state.container}"
+        if state.trouble:
+            yield Finding(BAD, f"{who}: {state.trouble}", WRITTEN)
+        cards = [Granted(d.uuid, d.memory * sharing.factor * MIB, d.cores) for d in state.devices if d.slot < 0]
+        for sign in signs(Tenant(cards, state.claims)):
             yield Finding(BAD, f"{who}: {SENTENCES[sign]}", WRITTEN)
 
 
@@ -292,10 +292,10 @@ def _metrics(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(BAD, f"{facts.page_at} tells of no card: the monitor meets no driver",
                       SEEN.replace("this", "its"))  # fmt: skip
     shown = [line for line in facts.page.splitlines() if line.startswith(OF_REGIONS)]
-    for holding in facts.holdings:
-        meta = holding.pod.metadata
-        if holding.claims is not None and not any(f'"{meta.name}"' in line for line in shown):
-            text = f"{facts.page_at} tells nothing of {holding.pod.key}, which has a region: the monitor looks in another folder"
+    for state in facts.container_states:
+        meta = state.pod.metadata
+        if state.claims is not None and not any(f'"{meta.name}"' in line for line in shown):
+            text = f"{facts.page_at} tells nothing of {state.pod.key}, which has a region: the monitor looks in another folder"
             yield Finding(BAD, text, f"give plugin and monitor the same HOOK_PATH ({facts.hook} here) and mount it into both")
             return
 

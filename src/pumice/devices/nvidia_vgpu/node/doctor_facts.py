@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pumice.node.accounts import Key, Unaccounted
 from pumice.node.findings import ConfigText
-from pumice.node.pods import Held, NodePod
+from pumice.node.pods import AllocatedIds, NodePod
 from pumice.ports.cards import CardFacts
 from pumice.ports.region import RegionClaims
 from pumice.wire.nvidia_vgpu import PodDevice
@@ -38,7 +38,7 @@ class PluginPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class ContainerState:
     """A container that was given cards: by the plugin's word where it has given one, else by the pod's annotation."""
 
     pod: NodePod
@@ -73,7 +73,7 @@ class NodeFacts:
     plugins: Sequence[PluginPod] = ()
     kubelet: str = ""
     kubelet_listens: bool = False
-    held: Held | None = None
+    allocated: AllocatedIds | None = None
     hook: str = ""
     files: Mapping[str, str] | None = None
     wanted: Mapping[str, str] | None = None
@@ -81,7 +81,7 @@ class NodeFacts:
     mps_root: str = ""
     mps_shm: bool = False
     handed: Mapping[str, str] | None = None
-    holdings: Sequence[Holding] = ()
+    container_states: Sequence[ContainerState] = ()
     unaccounted: Sequence[Unaccounted] = ()
     devices_file: ConfigText | None = None
     shares: int = 0

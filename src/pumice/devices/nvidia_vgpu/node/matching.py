@@ -20,7 +20,7 @@ from typing import Final
 
 from pumice.devices.nvidia_vgpu.node.allocations import Turn, turns
 from pumice.node.matching import Broken, first_in_line, time_in, waits
-from pumice.node.pods import Container, Held, NodePod
+from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import SERVED, PodDevice, PodDevices, parse_pod_devices, render_pod_devices
 
@@ -76,7 +76,12 @@ class Matcher:
         self._proposed: tuple[frozenset[str], str] | None = None
 
     def propose(
-        self, pods: Iterable[NodePod], available: Sequence[str], must: Sequence[str], size: int, held: Held | None = None
+        self,
+        pods: Iterable[NodePod],
+        available: Sequence[str],
+        must: Sequence[str],
+        size: int,
+        allocated: AllocatedIds | None = None,
     ) -> list[str]:
         """Ids for GetPreferredAllocation: of the cards that the scheduler chose for the pod whose turn it is.
 
@@ -84,7 +89,7 @@ class Matcher:
         """
         chosen = list(must[:size])
         left = sorted(set(available) - set(chosen), key=_id_order)
-        work = self._next(pods, size, held)
+        work = self._next(pods, size, allocated)
         if isinstance(work, Work):
             mine = [_card(unit) for unit in chosen]
             for device in work.devices:
@@ -100,22 +105,24 @@ class Matcher:
             self._proposed = (frozenset(chosen), work.pod.uid)
         return chosen
 
-    def match(self, pods: Iterable[NodePod], ids: Sequence[str], held: Held | None = None) -> Work | Broken | Unclear | None:
+    def match(
+        self, pods: Iterable[NodePod], ids: Sequence[str], allocated: AllocatedIds | None = None
+    ) -> Work | Broken | Unclear | None:
         """The work that this Allocate call is for; None when no pod of this node waits for so many devices.
 
-        ``held``: what the kubelet has written down; None when that cannot be told.
+        ``allocated``: what the kubelet has written down; None when that cannot be told.
         """
         proposed, self._proposed = self._proposed, None
         pods = list(pods)
         if proposed and proposed[0] == frozenset(ids):
-            found = self._next((pod for pod in pods if pod.uid == proposed[1]), len(ids), held)
+            found = self._next((pod for pod in pods if pod.uid == proposed[1]), len(ids), allocated)
             if found is not None:
                 return found
-        return self._next(pods, len(ids), held)
+        return self._next(pods, len(ids), allocated)
 
-    def further(self, pod: NodePod, count: int, held: Held | None = None) -> Work | Broken | Unclear | None:
+    def further(self, pod: NodePod, count: int, allocated: AllocatedIds | None = None) -> Work | Broken | Unclear | None:
         """Return what this one pod still waits for, if it is so many devices."""
-        return self._next([pod], count, held)
+        return self._next([pod], count, allocated)
 
     def of(self, pod: NodePod, name: str) -> Work | Broken:
         """Return the work for one container of this pod, to which the kubelet has given devices. Its containers may come in
@@ -135,9 +142,9 @@ class Matcher:
             return Broken(pod, f"container {name} asks for no {self._number}", counts)
         if turn.part is None:
             return self._borrow(pod, turn.container, given.containers, begun=True)
-        devices, asked = given.containers[turn.part], turn.container.requested(self._number)
-        if len(devices) != asked:
-            return Broken(pod, f"container {name} asks for {asked} cards and was assigned {len(devices)}", counts)
+        devices, wanted = given.containers[turn.part], turn.container.requested(self._number)
+        if len(devices) != wanted:
+            return Broken(pod, f"container {name} asks for {wanted} cards and was assigned {len(devices)}", counts)
         served = self._served.get(pod.uid, Served()).segments  # the watch may be behind
         parts = [() if at in served else part for at, part in enumerate(left.containers)]
         parts += [()] * (len(given.containers) - len(parts))
@@ -190,10 +197,10 @@ class Matcher:
         self._served = {uid: served for uid, served in self._served.items() if uid in alive}
         self._refused &= alive
 
-    def _next(self, pods: Iterable[NodePod], count: int, held: Held | None) -> Work | Broken | Unclear | None:
+    def _next(self, pods: Iterable[NodePod], count: int, allocated: AllocatedIds | None) -> Work | Broken | Unclear | None:
         fitting: list[Work | Broken] = []
         for pod in pods:
-            match self._work(pod, held):
+            match self._work(pod, allocated):
                 case Work(devices=devices) as work if len(devices) == count:
                     fitting.append(work)
                 case Broken(counts=counts) as broken if count in counts:
@@ -203,7 +210,7 @@ class Matcher:
             return Unclear(tuple(found.pod for found in line))
         return line[0] if line else None
 
-    def _work(self, pod: NodePod, held: Held | None) -> Work | Broken | None:
+    def _work(self, pod: NodePod, allocated: AllocatedIds | None) -> Work | Broken | None:
         notes = pod.annotations
         if pod.uid in self._refused or not waits(pod, self._node):
             return None
@@ -214,7 +221,7 @@ class Matcher:
             reason = "cards are written on it, but no scheduler bound it here"
             return Broken(pod, reason, counts, placed=False) if counts else None
         phase = notes.get(names.BIND_PHASE, ALLOCATING)
-        if phase != ALLOCATING and (phase != SUCCESS or held is None):
+        if phase != ALLOCATING and (phase != SUCCESS or allocated is None):
             return None
         given = parse_pod_devices(notes.get(names.VGPU_IDS, ""))
         left = parse_pod_devices(notes.get(names.DEVICES_TO_ALLOCATE, ""))
@@ -222,7 +229,7 @@ class Matcher:
         reason = found if isinstance(found, str) else _flaw(given, left)
         if isinstance(found, str) or reason:
             return Broken(pod, reason, self._counts(pod)) if phase == ALLOCATING else None
-        return self._next_turn(pod, found, given.containers, left.containers, held)
+        return self._next_turn(pod, found, given.containers, left.containers, allocated)
 
     def _next_turn(
         self,
@@ -230,18 +237,22 @@ class Matcher:
         order: Sequence[Turn],
         given: Sequence[tuple[PodDevice, ...]],
         left: Sequence[tuple[PodDevice, ...]],
-        held: Held | None,
+        allocated: AllocatedIds | None,
     ) -> Work | Broken | None:
         served = self._served.get(pod.uid, Served())
         # What is left is what the annotation still has and this process has not answered in the meantime.
         parts = [() if i in served.segments else part for i, part in enumerate(left)]
         parts += [()] * (len(given) - len(parts))
-        written = {t.container.name for t in order if held is not None and (pod.admitted or (pod.uid, t.container.name) in held)}
+        written = {
+            t.container.name
+            for t in order
+            if allocated is not None and (pod.admitted or (pod.uid, t.container.name) in allocated)
+        }
         for turn in order:
             if turn.part is not None and turn.container.name in written:
                 parts[turn.part] = ()  # whatever the annotation still has: the watch may be behind
         begun = bool(served.segments) or served.inits > 0
-        if list(given) != parts and (held is None or any(uid == pod.uid for uid, _ in held)):
+        if list(given) != parts and (allocated is None or any(uid == pod.uid for uid, _ in allocated)):
             begun = True  # before this process; whoever only wrote so on a pod does not come first
         borrowing = 0
         for position, turn in enumerate(order):
@@ -250,7 +261,7 @@ class Matcher:
             recorded = turn.container.name in written
             if turn.part is None:
                 borrowing += 1
-                past = held is None and any(t.part is not None and not parts[t.part] for t in order[position:])
+                past = allocated is None and any(t.part is not None and not parts[t.part] for t in order[position:])
                 if borrowing > served.inits and not recorded and not past:
                     return self._borrow(pod, turn.container, given, served.inits > 0)
             elif given[turn.part] and len(given[turn.part]) != (count := turn.container.requested(self._number)):
@@ -258,7 +269,7 @@ class Matcher:
                 return Broken(pod, reason, frozenset({count}))
             elif parts[turn.part]:
                 return self._consume(pod, turn, order, parts, begun)
-            elif held is not None and not recorded and given[turn.part] and turn.part not in served.segments:
+            elif allocated is not None and not recorded and given[turn.part] and turn.part not in served.segments:
                 answered = bool(served.segments) or served.inits > 0
                 return Work(pod, turn.part, turn.container, given[turn.part], begun=answered, again=True, parts=len(given))
         return None

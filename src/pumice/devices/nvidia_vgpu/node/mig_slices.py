@@ -139,14 +139,14 @@ def act(driver: Slices, step: Step) -> str:
 # -- Plans of MIG slices ----------------------------------------------------------------------------------------------
 
 
-Books = Mapping[Place, Entry]
+SliceEntries = Mapping[Place, Entry]
 Holds = Callable[[str], str]
 """The name of the pod of that UID where it still holds its slices, else empty."""
 
 
 def plan(
     seen: Sequence[Slice],
-    books: Books,
+    records: SliceEntries,
     wanted: Sequence[Place],
     owner: str,
     *,
@@ -154,7 +154,7 @@ def plan(
     holds: Holds,
 ) -> Plan | str:
     """How the pod ``owner`` comes to its places. ``seen`` and ``offered`` are of the cards that the places name."""
-    after = dict(books)
+    after = dict(records)
     there = {slice_.place: slice_ for slice_ in seen}
     removals: list[Step] = []
     makes: list[tuple[int, list[Step]]] = []
@@ -167,18 +167,18 @@ def plan(
         if cover & taken.get(place.card, 0):
             return f"the pod was given places of card {place.card} that lie over each other"
         taken[place.card] = cover | taken.get(place.card, 0)
-        found, entry = there.get(place), books.get(place)
+        found, entry = there.get(place), records.get(place)
         if entry is not None and entry.owner != owner and (holder := holds(entry.owner)):
             return f"pod {holder} holds slice {place} of card {place.card}"
         if found is None:
             for other in (s for s in seen if s.place.card == place.card and s.cover & cover):
-                if reason := in_the_way(other, books, owner, holds):
+                if reason := in_the_way(other, records, owner, holds):
                     return reason
                 removals += removal(other)
-                after[other.place] = replace(books[other.place], phase=Phase.REMOVING)
+                after[other.place] = replace(records[other.place], phase=Phase.REMOVING)
             makes.append((profile.size, [Make(place), Fill(place)]))
             after[place] = Entry(place, owner, Phase.MAKING)
-        elif reason := _not_to_be_had(found, books, owner, holds):
+        elif reason := _not_to_be_had(found, records, owner, holds):
             return reason
         elif found.half:
             makes.append((profile.size, [Fill(place)]))
@@ -189,19 +189,19 @@ def plan(
     return Plan(tuple(after.values()), (*steps, *(step for _, two in sorted(makes, key=_largest_first) for step in two)))
 
 
-def ours(slice_: Slice, books: Books) -> bool:
+def ours(slice_: Slice, records: SliceEntries) -> bool:
     """Return whether it was made by us: the journal has its place, and its UUID once that is known."""
-    entry = books.get(slice_.place)
+    entry = records.get(slice_.place)
     if entry is None or entry.phase is Phase.LOST or slice_.parts > 1:
         return False
     return not entry.uuid or slice_.half or slice_.uuid == entry.uuid
 
 
-def in_the_way(slice_: Slice, books: Books, owner: str, holds: Holds) -> str:
+def in_the_way(slice_: Slice, records: SliceEntries, owner: str, holds: Holds) -> str:
     """Why this slice cannot be removed for a pod; empty where it can."""
-    if reason := _not_to_be_had(slice_, books, owner, holds):
+    if reason := _not_to_be_had(slice_, records, owner, holds):
         return reason
-    if books[slice_.place].owner == owner:
+    if records[slice_.place].owner == owner:
         return f"slice {slice_.place} of card {slice_.place.card} is this pod's own and lies in the way"
     return ""
 
@@ -210,16 +210,16 @@ def removal(slice_: Slice) -> list[Step]:
     return [Remove(slice_.place)] if slice_.half else [Drain(slice_.place), Remove(slice_.place)]
 
 
-def foreign(seen: Iterable[Slice], books: Books) -> list[Slice]:
+def foreign(seen: Iterable[Slice], records: SliceEntries) -> list[Slice]:
     """Return the slices that somebody else made."""
-    return [slice_ for slice_ in seen if not ours(slice_, books)]
+    return [slice_ for slice_ in seen if not ours(slice_, records)]
 
 
-def _not_to_be_had(slice_: Slice, books: Books, owner: str, holds: Holds) -> str:
+def _not_to_be_had(slice_: Slice, records: SliceEntries, owner: str, holds: Holds) -> str:
     what = f"slice {slice_.place} of card {slice_.place.card}"
-    if not ours(slice_, books):
+    if not ours(slice_, records):
         return f"{what} was made by somebody else and is left alone"
-    entry = books[slice_.place]
+    entry = records[slice_.place]
     if entry.owner != owner and (holder := holds(entry.owner)):
         return f"pod {holder} holds {what}"
     if entry.owner != owner and slice_.busy:
@@ -249,16 +249,16 @@ class Lost:
     now: str = ""
 
 
-def recover(seen: Sequence[Slice], books: Books, holds: Holds) -> Plan:
+def recover(seen: Sequence[Slice], records: SliceEntries, holds: Holds) -> Plan:
     """Return the plan that brings journal and cards together."""
     there = {slice_.place: slice_ for slice_ in seen}
     after: dict[Place, Entry] = {}
     removals: list[Step] = []
     makes: list[Step] = []
-    for place, entry in sorted(books.items()):
-        found, held = there.get(place), bool(holds(entry.owner))
-        given = (entry.was or (entry.uuid if entry.phase is Phase.MADE else "")) if held else ""
-        if entry.phase is Phase.LOST or (found is not None and not ours(found, books)):
+    for place, entry in sorted(records.items()):
+        found, allocated = there.get(place), bool(holds(entry.owner))
+        given = (entry.was or (entry.uuid if entry.phase is Phase.MADE else "")) if allocated else ""
+        if entry.phase is Phase.LOST or (found is not None and not ours(found, records)):
             if given:
                 after[place] = replace(entry, phase=Phase.LOST, uuid="", was=given)
         elif found is None:
@@ -270,7 +270,7 @@ def recover(seen: Sequence[Slice], books: Books, holds: Holds) -> Plan:
             after[place] = entry
         elif not found.half:
             after[place] = replace(entry, phase=Phase.MADE, uuid=found.uuid, was=given if given != found.uuid else "")
-        elif held:
+        elif allocated:
             makes.append(Fill(place))
             after[place] = replace(entry, phase=Phase.MAKING, uuid="", was=given)
         elif entry.phase is Phase.MAKING:
@@ -281,9 +281,9 @@ def recover(seen: Sequence[Slice], books: Books, holds: Holds) -> Plan:
     return Plan(tuple(after.values()), (*removals, *makes))
 
 
-def lost(books: Books, holds: Holds) -> list[Lost]:
+def lost(records: SliceEntries, holds: Holds) -> list[Lost]:
     """The pods that were given what is not there any more."""
-    return [Lost(e.owner, place, e.was, e.uuid) for place, e in sorted(books.items()) if e.was and holds(e.owner)]
+    return [Lost(e.owner, place, e.was, e.uuid) for place, e in sorted(records.items()) if e.was and holds(e.owner)]
 
 
 # -- MIG slices that an administrator has cut, as resources of their own ----------------------------------------------

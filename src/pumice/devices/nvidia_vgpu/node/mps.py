@@ -16,7 +16,7 @@ from pumice.wire import variables
 from pumice.wire.nvidia_vgpu import PodDevice
 
 SHARED_MEMORY: Final = "/dev/shm"
-Holder = tuple[NodePod, Container, PodDevice]
+MpsClient = tuple[NodePod, Container, PodDevice]
 
 
 def pipe_of(root: str, card: str) -> str:
@@ -51,7 +51,7 @@ def refusal(work: Work) -> str:
     return ""
 
 
-def mixed(work: Work, holders: Iterable[Holder]) -> str:
+def mixed(work: Work, holders: Iterable[MpsClient]) -> str:
     """Whose programs, of another user, stand in the way; empty where nobody's do."""
     mine = user_of(work.pod, work.container)
     for pod, container, device in holders:
@@ -63,7 +63,7 @@ def mixed(work: Work, holders: Iterable[Holder]) -> str:
     return ""
 
 
-def bounds(holders: Iterable[Holder], sharing: Sharing) -> dict[str, Bounds]:
+def bounds(holders: Iterable[MpsClient], sharing: Sharing) -> dict[str, Bounds]:
     """By card, the widest of what is held there."""
     found: dict[str, Bounds] = {}
     for _, _, device in holders:
@@ -76,7 +76,7 @@ def bounds_of(device: PodDevice, sharing: Sharing) -> Bounds:
     return Bounds(device.memory * sharing.factor, _percent(device, sharing) or 100)
 
 
-def told(device: PodDevice, sharing: Sharing, root: str) -> tuple[dict[str, str], Sequence[Mount]]:
+def reported(device: PodDevice, sharing: Sharing, root: str) -> tuple[dict[str, str], Sequence[Mount]]:
     """The environment and mounts that bind a container's programs to the daemon of their card, which is the only one they see."""
     inside = f"/mps/{folder_of(device.uuid)}/pipe"
     env = {variables.MPS_PIPES: inside, variables.MPS_MEMORY: f"0={device.memory * sharing.factor}M"}

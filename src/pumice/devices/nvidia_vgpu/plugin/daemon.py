@@ -37,7 +37,7 @@ from pumice.devices.nvidia_vgpu.plugin.cdi_files import CdiFiles, CdiPlaces, Kep
 from pumice.effects.tasks import first
 from pumice.effects.vocabulary import EndPod, Event
 from pumice.model.errors import BadInput, Unavailable
-from pumice.node.pods import Held
+from pumice.node.pods import AllocatedIds
 from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
@@ -150,9 +150,9 @@ class Configured:
         """Returns when the plugin has to begin again: asked to by a signal, or by another configuration that can be meant."""
         settings, refused = self.settings, ""
         while True:
-            asked = settings.hangup or asyncio.Event()
-            if await first(self.clock.sleep(settings.reload_every), asked.wait()) == 1:
-                asked.clear()
+            requested = settings.hangup or asyncio.Event()
+            if await first(self.clock.sleep(settings.reload_every), requested.wait()) == 1:
+                requested.clear()
                 log.info("beginning again: asked to by a signal")
                 return
             if self.devices is not None:
@@ -252,8 +252,8 @@ GONE = "SliceGone"
 class Slicing(Slicer):
     """MIG slices: cards are cut when a pod needs it, and slices lie until they are in the way."""
 
-    def __init__(self, cutter: Cutter, own: WrittenNode, held: Callable[[], Held | None]) -> None:
-        super().__init__(own, held, "slices")
+    def __init__(self, cutter: Cutter, own: WrittenNode, allocated: Callable[[], AllocatedIds | None]) -> None:
+        super().__init__(own, allocated, "slices")
         self._cutter = cutter
 
     def closed(self, cards: Iterable[str]) -> dict[str, str]:
@@ -284,7 +284,7 @@ class Slicing(Slicer):
         if isinstance(given, str):
             return Conflict(wanted.pod, given, self._owners.vanishing)
         if given.made or given.removed:
-            await self._own.perform(self._told(wanted, given))
+            await self._own.perform(self._reported(wanted, given))
         return wanted.then(given.slices)
 
     async def _fail(self, pod: Meta, message: str) -> None:
@@ -295,7 +295,7 @@ class Slicing(Slicer):
             return
         await self._own.perform(Event.on_pod(pod, "Warning", GONE, message))
 
-    def _told(self, wanted: Cut, given: Given) -> Event:
+    def _reported(self, wanted: Cut, given: Given) -> Event:
         made, removed = (", ".join(str(place) for place in places) for places in (given.made, given.removed))
         text = "; ".join(part for part in (made and f"cut {made}", removed and f"removed {removed}") if part)
         card = ", ".join(dict.fromkeys(place.card for place in wanted.places))

@@ -62,7 +62,7 @@ def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
 def _lend_to(cycle: Cycle, job: Job, failed_roles: set[str]) -> bool:
     """Place one pod, or the gang. What the job and its pods were refused for before still stands where that fails."""
     refusal, job.refusal = job.refusal, None
-    told = [(task, task.error, task.puzzling) for task in job.pending.values()]
+    reported = [(task, task.error, task.puzzling) for task in job.pending.values()]
     statement = cycle.statement()
     domains.place(cycle, job, statement, trying.pending(cycle, job, beyond=True), failed_roles, beyond=True)
     if statement.steps and cycle.framework.job_ready(job):
@@ -70,7 +70,7 @@ def _lend_to(cycle: Cycle, job: Job, failed_roles: set[str]) -> bool:
         return True
     discard(cycle, job, statement)
     job.refusal = refusal
-    for task, error, puzzling in told:
+    for task, error, puzzling in reported:
         if error is not None or puzzling:
             task.error, task.puzzling = error, puzzling
     return False

@@ -98,8 +98,8 @@ class Search:
     _held: dict[str, tuple[Allocation, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        holdings = self.trial.cycle.state.ledger.holdings
-        self._held = {uid: holdings[uid].allocations for uid in self.movers}
+        placements = self.trial.cycle.state.ledger.placements
+        self._held = {uid: placements[uid].allocations for uid in self.movers}
 
     def plans(self, most: int) -> Iterator[Plan]:
         """Plans of one move, two moves, up to ``most``; of equal length the cheapest first."""

@@ -15,7 +15,7 @@ from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.placing.among import Among
 from pumice.scheduler.placing.evaluation import Choice
 from pumice.scheduler.state.jobs import Task
-from pumice.scheduler.state.ledger import Holding, Receipt
+from pumice.scheduler.state.ledger import Placement, Receipt
 from pumice.scheduler.state.resources import Request
 
 CLOSED = "it is kept free by a plan"
@@ -54,14 +54,14 @@ class Trial:
             self._steps.append(receipt)
 
     def place(self, task: Task, choice: Choice) -> None:
-        held = Holding(task.uid, choice.node, task.request, choice.allocations, marks=task.marks, features=task.features)
+        held = Placement(task.uid, choice.node, task.request, choice.allocations, marks=task.marks, features=task.features)
         self._steps.append(self.cycle.state.ledger.reserve(held))
 
     def close(self, node: str, device_type: str, uuids: Iterable[str]) -> None:
         """Let nobody come onto these cards; who is there stays."""
         self._serial += 1
         allocation = Allocation(device_type, node, (), tuple(Refusal(uuid, CLOSED) for uuid in uuids))
-        held = Holding(f"closed {self._serial}", node, NOTHING, (allocation,))
+        held = Placement(f"closed {self._serial}", node, NOTHING, (allocation,))
         self._steps.append(self.cycle.state.ledger.reserve(held))
 
     # -- places ---------------------------------------------------------------------------------------------------

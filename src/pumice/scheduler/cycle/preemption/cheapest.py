@@ -16,7 +16,7 @@ from pumice.scheduler.cycle.preemption.victims import Cost, Unit
 # -- a minimal set: take out the least important first, give back the most important first -----------------------------
 
 
-class Asked(Protocol):
+class Demand(Protocol):
     """Questions about a set of units of one node."""
 
     def fits(self, units: Sequence[Unit]) -> bool:
@@ -40,15 +40,19 @@ class Asked(Protocol):
         """How much each has of what is missing."""
 
 
-def minimal(units: Sequence[Unit], asked: Asked) -> list[Unit] | None:
+def minimal(units: Sequence[Unit], requested: Demand) -> list[Unit] | None:
     """A set that makes room, to which the plugins agree and of which nobody could stay; None where that is not found. ``units``
     begin with the least important one."""
     everybody = everybody_of(units)
-    gone = _taken_out(units, asked)
+    gone = _taken_out(units, requested)
     if gone is None:  # whoever went first was in the way of those who are needed
-        needed = set(given_back(everybody, asked, lambda some: True))
-        gone = _added([], sorted(units, key=lambda unit: (unit not in needed, *(-amount for amount in asked.gives(unit)))), asked)
-    return None if gone is None else given_back(gone, asked, asked.agreed)
+        needed = set(given_back(everybody, requested, lambda some: True))
+        gone = _added(
+            [],
+            sorted(units, key=lambda unit: (unit not in needed, *(-amount for amount in requested.gives(unit)))),
+            requested,
+        )
+    return None if gone is None else given_back(gone, requested, requested.agreed)
 
 
 def kind(unit: Unit) -> Hashable:
@@ -66,67 +70,67 @@ def everybody_of(units: Sequence[Unit]) -> list[Unit]:
     return [unit for unit in units if unit.whole or unit.job not in falling]
 
 
-def _taken_out(units: Sequence[Unit], asked: Asked) -> list[Unit] | None:
+def _taken_out(units: Sequence[Unit], requested: Demand) -> list[Unit] | None:
     """As many single pods as may go together; where that is not enough, one after the other of those that were left out, and then
     of the gangs that would fall."""
     gone: list[Unit] = []
     for unit in units:
-        if not unit.whole and asked.coherent([other for other in gone if other.job is unit.job] + [unit]):
+        if not unit.whole and requested.coherent([other for other in gone if other.job is unit.job] + [unit]):
             gone.append(unit)
-    while spared := asked.spared(gone):
+    while spared := requested.spared(gone):
         gone = [unit for unit in gone if unit not in spared]
-    if gone and asked.fits(gone):
+    if gone and requested.fits(gone):
         return gone
     taken = set(gone)
-    return _added(gone, [unit for unit in sorted(units, key=lambda unit: unit.whole) if unit not in taken], asked)
+    return _added(gone, [unit for unit in sorted(units, key=lambda unit: unit.whole) if unit not in taken], requested)
 
 
-def _added(gone: list[Unit], more: Sequence[Unit], asked: Asked) -> list[Unit] | None:
+def _added(gone: list[Unit], more: Sequence[Unit], requested: Demand) -> list[Unit] | None:
     """These, and one after the other of ``more`` that may go with them, until there is room."""
     refused: set[Hashable] = set()
     for unit in more:
         if (alike := kind(unit)) in refused:
             continue
         found = [other for other in gone if not (unit.whole and other.job is unit.job)] + [unit]
-        if not asked.agreed(found):
+        if not requested.agreed(found):
             refused.add(alike)
             continue
         gone = found
-        if asked.fits(gone):
+        if requested.fits(gone):
             return gone
     return None
 
 
-def given_back(gone: Sequence[Unit], asked: Asked, agreed: Callable[[Sequence[Unit]], bool]) -> list[Unit]:
+def given_back(gone: Sequence[Unit], requested: Demand, agreed: Callable[[Sequence[Unit]], bool]) -> list[Unit]:
     """Those that have to go. Whoever is given back is so for good; as many as can be are at once."""
-    broken = set(asked.broken(gone))
+    broken = set(requested.broken(gone))
     order = sorted(
         gone, key=lambda unit: (unit in broken, unit.highest, unit.whole, unit.total, unit.freed, unit.pods[0].uid), reverse=True
     )
     left = list(gone)
     at = 0
     while at < len(order):
-        number = _longest(order[at:], left, asked)
+        number = _longest(order[at:], left, requested)
         back = set(order[at : at + number])
         left = [unit for unit in left if unit not in back]
         at += number + 1  # the next one has to go
-    if asked.fits(left) and agreed(left):
+    if requested.fits(left) and agreed(left):
         return left
     left = list(gone)  # to some pods fewer that go are not always easier: one by one
     for unit in order:
         fewer = [other for other in left if other is not unit]
-        if fewer and asked.fits(fewer) and agreed(fewer):
+        if fewer and requested.fits(fewer) and agreed(fewer):
             left = fewer
     return left
 
 
-def _longest(order: Sequence[Unit], gone: Sequence[Unit], asked: Asked) -> int:
+def _longest(order: Sequence[Unit], gone: Sequence[Unit], requested: Demand) -> int:
     """How many of the first ones can stay together: by doubling, then by halves."""
 
     def may_stay(number: int) -> bool:
         back = set(order[:number])
         fewer = [unit for unit in gone if unit not in back]
-        return bool(fewer) and asked.fits(fewer)
+        return bool(fewer) and requested.fits(fewer)
 
     low, high = 0, 1
     while high <= len(order) and may_stay(high):
@@ -153,14 +157,14 @@ FEW: Final = 12
 NEVER: Final = Cost(2**62, 0, 0, 0, 0, 0)
 
 
-def cheapest(units: Sequence[Unit], short: Sequence[int], known: Sequence[Unit] | None, asked: Asked) -> list[Unit] | None:
+def cheapest(units: Sequence[Unit], short: Sequence[int], known: Sequence[Unit] | None, requested: Demand) -> list[Unit] | None:
     """The cheapest set, or as cheap a one as was found. ``short``: how much is missing, ``known``: a set that makes room.
     ``units`` begin with the least important one."""
     if known is None and len(units) > FEW:
         return None
-    search = Search(units, short, asked)
+    search = Search(units, short, requested)
     if known is not None:
-        search.best, search.cost = list(known), asked.cost(known)
+        search.best, search.cost = list(known), requested.cost(known)
         if len(units) > FEW and search.may_be_cheaper():
             search.exchange()
     if search.may_be_cheaper():
@@ -174,7 +178,7 @@ class Search:
 
     units: Sequence[Unit]
     short: Sequence[int]
-    asked: Asked
+    requested: Demand
     best: list[Unit] = field(default_factory=list)
     cost: Cost = NEVER
     _looks: int = LOOKS
@@ -186,7 +190,7 @@ class Search:
         sums, most, total, freed = [0] * len(self.short), [0] * len(self.short), 2**62, 2**62
         self._rest = [(sums, most, 0, 0)]
         for unit in reversed(self.units):
-            gives = self.asked.gives(unit)
+            gives = self.requested.gives(unit)
             sums = [have + more for have, more in zip(sums, gives, strict=True)]
             most = [max(have, more) for have, more in zip(most, gives, strict=True)]
             total, freed = min(total, unit.total), min(freed, unit.freed)
@@ -205,16 +209,16 @@ class Search:
         waiting = [unit for unit in self.units if unit not in going]
         while waiting and self._looks > LOOKS // 2:
             unit = waiting.pop(0)
-            alike = (kind(unit), self.asked.gives(unit))
+            alike = (kind(unit), self.requested.gives(unit))
             if alike in tried or unit.highest > self.cost.highest:
                 continue
             tried.add(alike)
             more = [other for other in self.best if not (unit.whole and other.job is unit.job)] + [unit]
             self._looks -= TRIAL + len(more)
-            if not self.asked.agreed(more) or not self.asked.fits(more):
+            if not self.requested.agreed(more) or not self.requested.fits(more):
                 continue
-            fewer = given_back(more, self.asked, self.asked.agreed)
-            if (cost := self.asked.cost(fewer)) < self.cost:
+            fewer = given_back(more, self.requested, self.requested.agreed)
+            if (cost := self.requested.cost(fewer)) < self.cost:
                 self.best, self.cost = fewer, cost
                 tried.clear()
                 waiting = [unit for unit in self.units if unit not in set(fewer)]
@@ -234,7 +238,7 @@ class Search:
                 0, max(cost.highest, unit.highest), cost.fallen + unit.whole * len(unit.pods), cost.total + unit.total, 0,
                 cost.freed + unit.freed,
             )  # fmt: skip
-            left = [missing - more for missing, more in zip(short, self.asked.gives(unit), strict=True)]
+            left = [missing - more for missing, more in zip(short, self.requested.gives(unit), strict=True)]
             if self._least(at + 1, left, mine) >= self.cost:
                 continue
             more = [*some, unit]
@@ -252,13 +256,13 @@ class Search:
         """Return whether nothing that has these, and more, need be looked at."""
         pods = sum(len(unit.pods) for unit in some)
         self._looks -= pods // 4
-        cost = self.asked.cost(some)
-        if cost >= self.cost or not self.asked.coherent(some):
+        cost = self.requested.cost(some)
+        if cost >= self.cost or not self.requested.coherent(some):
             return True
         self._looks -= TRIAL + pods
-        if not self.asked.agreed(some):
+        if not self.requested.agreed(some):
             return True
-        if not self.asked.fits(some):
+        if not self.requested.fits(some):
             return False
         self.best, self.cost = some, cost
         return True

@@ -82,9 +82,9 @@ class NodeSearch:
     def find(self) -> Room | None:
         """The cheapest room; None where there is none."""
         ledger = self.placer.state.ledger
-        held = ledger.by_node.get(self._node, {})
+        allocated = ledger.by_node.get(self._node, {})
         tasks = self.placer.state.tasks
-        units = units_of(self.scope, self.claimant, (tasks[uid] for uid in held if uid in tasks), self.prices)
+        units = units_of(self.scope, self.claimant, (tasks[uid] for uid in allocated if uid in tasks), self.prices)
         if not units:
             return None
         self._look_at_node(self._node)
@@ -166,10 +166,10 @@ class NodeSearch:
         self._short.update((column, int(amount - free[column])) for column, amount in needs if amount > free[column])
         self._going = ledger.leaving(node)
         for device_request in self.claimant.cls.device_requests:
-            book = ledger.device_tables[device_request.device_type]
+            device_table = ledger.device_tables[device_request.device_type]
             cards = ledger.future_cards(device_request.device_type, node, self._going)
             free = sum(max(0, card.total - use.memory) for card, use in zip(cards.inventory.cards, cards.usages, strict=True))
-            if (short := book.device_type.least_memory(device_request) - free) > 0:
+            if (short := device_table.device_type.least_memory(device_request) - free) > 0:
                 self._short[device_request.device_type] = short
 
     def _helps(self, unit: Unit) -> bool:
@@ -185,7 +185,7 @@ class NodeSearch:
             helps = helps or (bool(cls.device_claims) and ledger.device_claims.reserved_for(pod.uid))
             for column, amount in ledger.columns(pod.request):
                 gives[column] = gives.get(column, 0) + amount
-            for allocation in ledger.holdings[pod.uid].allocations:
+            for allocation in ledger.placements[pod.uid].allocations:
                 gives[allocation.device_type] = gives.get(allocation.device_type, 0) + sum(
                     container_device.memory for container_device in allocation.container_devices
                 )
@@ -344,14 +344,14 @@ class Order:
 def _least_costs(scope: Scope, placer: Placer, claim: Claim, rows: Rows) -> Iterable[Entry]:
     """Return what room costs at least, for rows where there may be some."""
     occupants = placer.occupants
-    asked = _asked(scope, placer, claim.task, rows)
-    rows, asked = rows[asked.any(axis=1)], asked[asked.any(axis=1)]
+    requested = _requested(scope, placer, claim.task, rows)
+    rows, requested = rows[requested.any(axis=1)], requested[requested.any(axis=1)]
     if not len(rows):
         return ()
     ranks, enough = occupants.ranks[rows], np.ones(len(rows), bool)
-    reached, fewest = asked.argmax(axis=1), np.ones(len(rows), np.int64)
+    reached, fewest = requested.argmax(axis=1), np.ones(len(rows), np.int64)
     missing = [] if claim.short_queue else [
-        (short, np.where(asked, held, 0)) for short, held in _missing(placer, claim.task, rows)
+        (short, np.where(requested, allocated, 0)) for short, allocated in _missing(placer, claim.task, rows)
     ]  # fmt: skip
     for short, given in missing:  # how far along the row, from the least important pod on, pods must go, and how many at least
         sums = given.cumsum(axis=1)
@@ -359,18 +359,18 @@ def _least_costs(scope: Scope, placer: Placer, claim: Claim, rows: Rows) -> Iter
         reached = np.maximum(reached, (sums >= short[:, None]).argmax(axis=1))
         fewest = np.maximum(fewest, -(-short // np.maximum(given.max(axis=1), 1)))
     highest = ranks[np.arange(len(rows)), reached]
-    alone = asked & (ranks == highest[:, None])  # somebody has to be as important as that
+    alone = requested & (ranks == highest[:, None])  # somebody has to be as important as that
     for short, given in missing:
         alone &= given >= short[:, None]
     fewest = np.where(alone.any(axis=1), fewest, np.maximum(fewest, 2))
     one = fewest == 1
-    useful = np.where(one[:, None], alone, asked & (ranks <= highest[:, None]))
+    useful = np.where(one[:, None], alone, requested & (ranks <= highest[:, None]))
     for short, given in missing:  # where so few go, each gives what the others cannot
         useful &= given >= (short - (fewest - 1) * given.max(axis=1))[:, None]
     more = useful.sum(axis=1) < fewest  # one more at least, and then any
-    fewest, useful = fewest + more, np.where(more[:, None], asked, useful)
+    fewest, useful = fewest + more, np.where(more[:, None], requested, useful)
     least_freed = np.where(more, 0, _least(np.where(useful, occupants.freed[rows], MUCH), fewest))
-    lowest = ranks[np.arange(len(rows)), asked.argmax(axis=1)]
+    lowest = ranks[np.arange(len(rows)), requested.argmax(axis=1)]
     others = np.where(more, (fewest - 1) * lowest, _least(np.where(useful, ranks, MUCH), fewest - 1))
     total = np.where(one, highest, highest + others) + fewest * BASE
     unknown = np.zeros(len(rows), np.int64)  # which gangs fall, and which jobs keep none, is known on the node only
@@ -412,7 +412,7 @@ def large_enough(placer: Placer, cls: PodClass, rows: Rows) -> NDArray[np.bool_]
     return may
 
 
-def _asked(scope: Scope, placer: Placer, claimant: Task, rows: Rows) -> NDArray[np.bool_]:
+def _requested(scope: Scope, placer: Placer, claimant: Task, rows: Rows) -> NDArray[np.bool_]:
     """Which pods may be asked, as far as their queue tells."""
     occupants, job = placer.occupants, claimant.job
     queues = occupants.queues[rows]
@@ -431,14 +431,14 @@ def _missing(placer: Placer, claimant: Task, rows: Rows) -> Iterator[tuple[Numbe
         free = table.alloc[rows, column] - table.used[rows, column]
         free += table.releasing[rows, column] - table.pipelined[rows, column]
         if (short := np.maximum(amount - free, 0)).any():
-            yield short, occupants.held(occupants.columns, column)[rows]
+            yield short, occupants.allocated(occupants.columns, column)[rows]
     for device_request in cls.device_requests:
-        book = ledger.device_tables[device_request.device_type]
-        free = book.free_memory(rows, table.capacity)
+        device_table = ledger.device_tables[device_request.device_type]
+        free = device_table.free_memory(rows, table.capacity)
         for at in np.flatnonzero(np.isin(rows, list(table.releasing_rows))).tolist():
             free[at] = _once_they_are_gone(ledger, device_request.device_type, table.name(int(rows[at])))
-        if (short := np.maximum(book.device_type.least_memory(device_request) - free, 0)).any():
-            yield short, occupants.held(occupants.memory, device_request.device_type)[rows]
+        if (short := np.maximum(device_table.device_type.least_memory(device_request) - free, 0)).any():
+            yield short, occupants.allocated(occupants.memory, device_request.device_type)[rows]
 
 
 def _once_they_are_gone(ledger: Ledger, device_type: str, node: str) -> int:
@@ -446,9 +446,9 @@ def _once_they_are_gone(ledger: Ledger, device_type: str, node: str) -> int:
     nominated, kept = ledger.nominated.get(node, {}), ledger.kept_nominations(node)
     tentative = [
         allocation
-        for uid, held in nominated.items()
+        for uid, allocated in nominated.items()
         if uid not in kept
-        for allocation in held.allocations
+        for allocation in allocated.allocations
         if allocation.device_type == device_type
     ]
     return ledger.device_tables[device_type].nodes[node].memory_left(ledger.going(node), tentative)

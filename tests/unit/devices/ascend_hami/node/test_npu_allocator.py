@@ -153,7 +153,7 @@ def test_a_pod_whose_slots_cannot_be_read_takes_no_call_of_another_size():
 
 
 @pytest.mark.parametrize(
-    ("pod", "told"),
+    ("pod", "reported"),
     [
         (npu_pod("p", (NpuDevice("U9", WORD, 3072, 0),)), "unknown uuid: U9"),
         (npu_pod("p", (SLICE,), **{"huawei.com/Ascend310P": "{"}), "annotation huawei.com/Ascend310P value { invalid"),
@@ -165,10 +165,10 @@ def test_a_pod_whose_slots_cannot_be_read_takes_no_call_of_another_size():
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused_and_marks_that_pod_alone(pod: NodePod, told: str):
+def test_what_cannot_be_meant_is_refused_and_marks_that_pod_alone(pod: NodePod, reported: str):
     decision = allocator().allocate([pod], ["x"])
     assert isinstance(decision, Refuse)
-    assert told in decision.reason
+    assert reported in decision.reason
     patch = decision.effects[0]
     assert (patch.name, patch.annotations) == ("p", {"hami.io/bind-phase": "failed"})
 

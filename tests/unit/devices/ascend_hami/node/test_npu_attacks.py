@@ -77,20 +77,20 @@ FORGED = [
 ]
 
 
-@pytest.mark.parametrize(("forged", "told"), [row[1:] for row in FORGED], ids=[row[0] for row in FORGED])
-def test_what_differs_from_what_the_pod_asks_for_is_not_handed_out(forged: NodePod, told: str) -> None:
+@pytest.mark.parametrize(("forged", "reported"), [row[1:] for row in FORGED], ids=[row[0] for row in FORGED])
+def test_what_differs_from_what_the_pod_asks_for_is_not_handed_out(forged: NodePod, reported: str) -> None:
     decision = allocator().allocate([forged], ["x"] * forged.spec.containers[0].requested(P310.resource))
     assert not isinstance(decision, Serve | Cut | Conflict | None)
-    assert told in decision.reason
+    assert reported in decision.reason
 
 
 @pytest.mark.parametrize(
-    ("memory", "cores", "asked"),
+    ("memory", "cores", "wanted"),
     [(8192, 50, (4096, 50)), (4096, 100, (4096, 50)), (4096, 0, (4096, 50)), (0, 50, (4096, 50)), (4096, 50, (0, 50))],
 )
-def test_a_soft_share_is_what_was_asked_for_to_the_last_megabyte(memory: int, cores: int, asked: tuple[int, int]) -> None:
+def test_a_soft_share_is_what_was_asked_for_to_the_last_megabyte(memory: int, cores: int, wanted: tuple[int, int]) -> None:
     plugin = allocator(soft=True)
-    forged = pod("p", asked[0], ("U1", asked[0] or P310.memory, ""), cores=asked[1], **{"huawei.com/vnpu-mode": "hami-core"})
+    forged = pod("p", wanted[0], ("U1", wanted[0] or P310.memory, ""), cores=wanted[1], **{"huawei.com/vnpu-mode": "hami-core"})
     forged.metadata.annotations[runtime_key(P310.word)] = render_runtime([RuntimeNpu("U1", memory=memory, cores=cores)])
     assert isinstance(plugin.allocate([forged], ["x"]), Outdated)
 

@@ -126,8 +126,8 @@ def test_two_pods_with_equal_shares_may_be_told_apart_by_nothing_and_are_served(
 
 
 def test_the_books_of_ten_thousand_pods_do_not_outgrow_an_annotation():
-    held = {f"uid-{n:032d}": ((PodDevice(A, 3000, 50),),) for n in range(10_000)}
-    text = render_handed_out(held)
+    allocated = {f"uid-{n:032d}": ((PodDevice(A, 3000, 50),),) for n in range(10_000)}
+    text = render_handed_out(allocated)
     assert len(text) <= LIMIT
     assert len(parse_handed_out(text)) > 500
 

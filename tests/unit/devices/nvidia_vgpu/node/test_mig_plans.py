@@ -30,10 +30,17 @@ def entry(text: str, owner: str = "gone", uuid: str = "MIG-1", phase: Phase = Ph
     return Entry(place(text), owner, phase, uuid)
 
 
-def planned(*wanted: str, seen: tuple[Slice, ...] = (), books: tuple[Entry, ...] = (),
+def planned(*wanted: str, seen: tuple[Slice, ...] = (), records: tuple[Entry, ...] = (),
             holding: Mapping[str, str] | None = None) -> Plan | str:  # fmt: skip
     names = {"me": "ns/me", **(holding or {})}
-    return plan(seen, known(books), [place(text) for text in wanted], "me", offered=OFFERED, holds=lambda uid: names.get(uid, ""))
+    return plan(
+        seen,
+        known(records),
+        [place(text) for text in wanted],
+        "me",
+        offered=OFFERED,
+        holds=lambda uid: names.get(uid, ""),
+    )
 
 
 def test_on_an_idle_card_larger_slices_are_made_first_each_at_its_place():
@@ -44,7 +51,7 @@ def test_on_an_idle_card_larger_slices_are_made_first_each_at_its_place():
 
 
 def test_a_slice_that_nobody_holds_is_taken_as_it_is():
-    found = planned("2g.10gb@2", seen=(there("2g.10gb@2"),), books=(entry("2g.10gb@2"),))
+    found = planned("2g.10gb@2", seen=(there("2g.10gb@2"),), records=(entry("2g.10gb@2"),))
     assert isinstance(found, Plan)
     assert found.steps == ()
     assert found.books[place("2g.10gb@2")] == entry("2g.10gb@2", "me")
@@ -52,8 +59,8 @@ def test_a_slice_that_nobody_holds_is_taken_as_it_is():
 
 def test_what_lies_in_the_way_goes_and_what_stands_beside_stays():
     seen = (there("1g.5gb@0"), there("1g.5gb@1", "MIG-2"), there("2g.10gb@4", "MIG-3"))
-    books = (entry("1g.5gb@0"), entry("1g.5gb@1", uuid="MIG-2"), entry("2g.10gb@4", "runs", "MIG-3"))
-    found = planned("2g.10gb@0", seen=seen, books=books, holding={"runs": "ns/other"})
+    records = (entry("1g.5gb@0"), entry("1g.5gb@1", uuid="MIG-2"), entry("2g.10gb@4", "runs", "MIG-3"))
+    found = planned("2g.10gb@0", seen=seen, records=records, holding={"runs": "ns/other"})
     assert isinstance(found, Plan)
     assert found.steps == (
         Drain(place("1g.5gb@0")), Remove(place("1g.5gb@0")), Drain(place("1g.5gb@1")), Remove(place("1g.5gb@1")),
@@ -77,14 +84,14 @@ def test_what_lies_in_the_way_goes_and_what_stands_beside_stays():
     ],
 )  # fmt: skip
 def test_what_cannot_be_had_is_refused_with_whose_it_is(wanted, slice_, entries, reason):
-    found = planned(wanted, seen=(slice_,), books=entries, holding={"runs": "ns/other"})
+    found = planned(wanted, seen=(slice_,), records=entries, holding={"runs": "ns/other"})
     assert isinstance(found, str)
     assert reason in found
 
 
 def test_half_a_slice_of_ours_is_filled():
     begun = entry("3g.20gb@4", uuid="", phase=Phase.MAKING)
-    found = planned("3g.20gb@4", seen=(there("3g.20gb@4", "", parts=0),), books=(begun,))
+    found = planned("3g.20gb@4", seen=(there("3g.20gb@4", "", parts=0),), records=(begun,))
     assert isinstance(found, Plan)
     assert found.steps == (Fill(place("3g.20gb@4")),)
 

@@ -165,10 +165,11 @@ def test_nvidias_tool_writes_it_where_it_is_there_and_its_words_are_kept(machine
     machine.tool(f"echo \"$@\" > {machine.root}/asked; echo level=info >&2; echo '{text}'")
     machine.files().refresh()
     assert json.loads((machine.root / "cdi" / cdi.file_name()).read_text()) == json.loads(text)
-    asked = (machine.root / "asked").read_text().split()
-    assert asked[:2] == ["cdi", "generate"]
+    requested = (machine.root / "asked").read_text().split()
+    assert requested[:2] == ["cdi", "generate"]
     assert {"--vendor=k8s.device-plugin.nvidia.com", "--class=gpu", "--device-name-strategy=uuid",
-            f"--nvidia-ctk-path={machine.places.hook}", f"--driver-root={machine.places.driver_root}"} <= set(asked)  # fmt: skip
+            f"--nvidia-ctk-path={machine.places.hook}",
+            f"--driver-root={machine.places.driver_root}"} <= set(requested)  # fmt: skip
 
 
 def test_paths_of_a_driver_that_is_mounted_elsewhere_are_the_hosts_in_the_file(machine: Machine):
@@ -228,9 +229,9 @@ def test_a_slice_that_is_cut_for_a_pod_stands_in_the_file_before_the_pod_is_answ
             assert named == {B}, "written before the kubelet is told; a card in MIG mode is handed out in slices alone"
             world.cluster.put(pod_object("p1", f"{A}[group2-3],NVIDIA,3000,0:", container("train", 1, 3000)))
             answer = await world.kubelet.allocate(names.VGPU_NUMBER, 1)
-            (asked,) = (device.name for device in answer.cdi_devices)
+            (requested,) = (device.name for device in answer.cdi_devices)
             devices = cdi.parse((folder / cdi.file_name()).read_bytes()).devices
-            assert asked in [cdi.qualified(device.name) for device in devices if device.name.startswith("MIG-")]
+            assert requested in [cdi.qualified(device.name) for device in devices if device.name.startswith("MIG-")]
             assert dict(answer.envs) == {"NVIDIA_VISIBLE_DEVICES": "void"}
 
     in_a_world(play, MIXED)()

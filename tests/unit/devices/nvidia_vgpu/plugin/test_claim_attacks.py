@@ -265,12 +265,12 @@ def test_a_kubelet_that_asks_in_reverse_order_or_gives_up_leaves_nothing_behind(
         here = await started(tmp_path, api)
         assert await here.unprepare(key("a")) == ""
         api.held_up.clear()
-        asked = asyncio.create_task(here.prepare(key("a")))
+        requested = asyncio.create_task(here.prepare(key("a")))
         while not booked(tmp_path):
             await asyncio.sleep(0.01)
-        asked.cancel()
+        requested.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await asked
+            await requested
         assert booked(tmp_path) == []
         api.held_up.set()
         assert not isinstance(await here.prepare(key("a")), str)
@@ -295,15 +295,15 @@ def test_a_call_that_is_given_up_while_files_are_written_ends_before_the_next_on
     async def work() -> None:
         here = await started(tmp_path, Api(a="50Gi"))
         monkeypatch.setattr(claim_files, "install_files", slow)
-        asked = asyncio.create_task(here.prepare(key("a")))
+        requested = asyncio.create_task(here.prepare(key("a")))
         await asyncio.to_thread(began.wait, 60)
-        asked.cancel()
+        requested.cancel()
         undone = asyncio.create_task(here.unprepare(key("a")))
         await asyncio.sleep(0)
         go.set()
         assert await undone == ""
         with contextlib.suppress(asyncio.CancelledError):
-            await asked
+            await requested
         assert booked(tmp_path) == []
         assert not list((tmp_path / "cdi").glob("*.json"))
 

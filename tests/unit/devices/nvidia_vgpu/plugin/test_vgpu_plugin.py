@@ -135,10 +135,10 @@ async def test_a_pod_that_cannot_be_patched_is_failed_with_the_reason(world):
 
 @in_a_world
 async def test_pods_are_served_without_a_list_of_pods(world):
-    asked: list[str] = []
+    requested: list[str] = []
 
     async def heard(verb: str, path: str) -> None:
-        asked.append(f"{verb} {path}")
+        requested.append(f"{verb} {path}")
 
     async with world.plugin():
         await world.kubelet.until(NUMBER, lambda d: len(d) == 20)
@@ -148,8 +148,8 @@ async def test_pods_are_served_without_a_list_of_pods(world):
             await asyncio.sleep(0.1)  # its Binding is heard of first, as nearly always
             await world.kubelet.allocate(NUMBER, 1)
             world.cluster.change("pods", name, {"status": {"phase": "Running"}})
-    assert [one for one in asked if one.startswith("GET") and "/pods" in one] == []
-    assert len([one for one in asked if one.startswith("PATCH") and one.endswith("/status")]) >= 3
+    assert [one for one in requested if one.startswith("GET") and "/pods" in one] == []
+    assert len([one for one in requested if one.startswith("PATCH") and one.endswith("/status")]) >= 3
 
 
 @in_a_world

@@ -114,11 +114,11 @@ def test_an_object_that_cannot_be_digested_does_not_end_the_controller() -> None
         def broken(event: WatchEvent) -> None:
             raise KeyError("what nobody thought of")
 
-        told = asyncio.create_task(running.controller._watch(Watch("pods", kinds.PODS, broken)))
+        reported = asyncio.create_task(running.controller._watch(Watch("pods", kinds.PODS, broken)))
         await create(cluster, pod("a", cpu="1"))
         await clock.sleep(2)
-        assert not told.done()
-        told.cancel()
+        assert not reported.done()
+        reported.cancel()
         assert await groups(cluster) == 1
         await running.close()
 
@@ -171,7 +171,7 @@ async def state(cluster: FaultyCluster, name: str = "team") -> str:
     return str((await cluster.get(volcano.QUEUES, name))["status"]["state"])
 
 
-async def told(cluster: FaultyCluster) -> list[tuple[str, str]]:
+async def reported(cluster: FaultyCluster) -> list[tuple[str, str]]:
     return [(e["reason"], e["message"]) for e in (await cluster.list(kinds.EVENTS))["items"]]
 
 
@@ -199,7 +199,7 @@ def test_a_command_closes_a_queue_which_is_closing_while_a_group_lives_and_anoth
         await give_command(cluster, "OpenQueue")
         await clock.sleep(2)
         assert (await state(cluster), await commands(cluster)) == ("Open", 0)
-        assert await told(cluster) == [("CloseQueue", "Close queue succeed")]
+        assert await reported(cluster) == [("CloseQueue", "Close queue succeed")]
         await running.close()
 
     run_virtually(story())
@@ -253,7 +253,7 @@ def test_commands_on_one_queue_are_carried_out_in_the_order_in_which_they_came()
             await give_command(cluster, action)
         await clock.sleep(5)
         assert (await state(cluster), await commands(cluster)) == ("Closed", 0)
-        assert [reason for reason, _ in await told(cluster)] == ["CloseQueue"] * 3
+        assert [reason for reason, _ in await reported(cluster)] == ["CloseQueue"] * 3
         await running.close()
 
     run_virtually(story())
@@ -312,7 +312,7 @@ def test_a_command_that_is_for_nothing_that_is_there_says_so_and_one_for_another
         await give_command(cluster, "CloseQueue", uid="of-its-forerunner")
         await clock.sleep(2)
         assert (await state(cluster), await commands(cluster)) == ("Open", 0)
-        said = {message for _, message in await told(cluster)}
+        said = {message for _, message in await reported(cluster)}
         assert said == {"queue nobody does not exist", "queue team is another one than the Command is for"}
         await give_command(cluster, "RestartJob", kind="Job", name="j", uid="y")
         await clock.sleep(2)
@@ -321,7 +321,7 @@ def test_a_command_that_is_for_nothing_that_is_there_says_so_and_one_for_another
         await give_command(cluster, "RestartJob", kind="CronJob", name="j", uid="y")
         await clock.sleep(60)
         assert await commands(cluster) == 1
-        later = [message for _, message in await told(cluster) if message not in said]
+        later = [message for _, message in await reported(cluster) if message not in said]
         meant = "Commands for CronJob of batch.volcano.sh/v1alpha1"
         assert later == [f"{meant} are not carried out here; those for a Queue or a Job are"]
         await running.close()

@@ -114,12 +114,13 @@ def test_an_hour_of_a_quarter_of_a_card_and_what_the_monitor_saw_of_it() -> None
     run_virtually(story())
 
 
-@pytest.mark.parametrize("told", ["", "hangs", page("a", "NaN", 2000, "NaN"), page("a", -1, 2000, -5), page("a", 10**15, 1, 1e9),
+@pytest.mark.parametrize("reported", ["", "hangs", page("a", "NaN", 2000, "NaN"), page("a", -1, 2000, -5),
+                                  page("a", 10**15, 1, 1e9),
                                   page("a", 5, 0, "x"), page("other", 1, 2)])  # fmt: skip
-def test_a_monitor_that_is_away_hangs_or_lies_makes_use_unknown_and_never_nothing(told: str) -> None:
+def test_a_monitor_that_is_away_hangs_or_lies_makes_use_unknown_and_never_nothing(reported: str) -> None:
     async def story() -> None:
         w = await world()
-        w.page = told
+        w.page = reported
         await w.bind("a", queue="team")
         await w.clock.sleep(1800)
         row = (await w.usage())[OF_TEAM]
