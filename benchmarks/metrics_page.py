@@ -138,7 +138,7 @@ class Yardstick(Collector):
                     device_types[place].add_metric(where, value)
                 for uid, container_devices in usage.holders.items():
                     task = tasks[uid]
-                    amounts = sum(p.requested for p in container_devices), sum(p.cores for p in container_devices)
+                    amounts = sum(p.asked for p in container_devices), sum(p.cores for p in container_devices)
                     for place, amount in enumerate(amounts):
                         device_types[4 + place].add_metric([*where, task.name], amount)
                         device_types[6 + place].add_metric([*where, task.namespace, task.name], amount)

@@ -100,7 +100,7 @@ class Allocator:
             memory = one.memory or card.total * one.percent // 100 or device.memory
             if memory <= device.memory and (one.cores or 100) <= (device.cores or 100):
                 container_devices.append(
-                    structs.replace(container_device, memory=memory, requested=memory, cores=one.cores or device.cores)
+                    structs.replace(container_device, memory=memory, asked=memory, cores=one.cores or device.cores)
                 )
             else:
                 alone = replace(one, memory=memory, cards=(device.uuid,), count=1)
@@ -114,7 +114,7 @@ class Allocator:
         for container_device, a, b in both:
             memory = max(a.memory, b.memory)
             cores = 0 if 0 in (a.cores, b.cores) else max(a.cores, b.cores)
-            container_devices.append(structs.replace(container_device, memory=memory, requested=memory, cores=cores))
+            container_devices.append(structs.replace(container_device, memory=memory, asked=memory, cores=cores))
         return self._allocation(container_devices)
 
     def _allocation(self, container_devices: Iterable[ContainerDevice]) -> Allocation:

@@ -167,9 +167,9 @@ def _by_pod(usage: Usage, tasks: Mapping[str, Task]) -> list[tuple[str, str, int
     for uid, container_devices in usage.holders.items():
         task = tasks.get(uid)
         first = container_devices[0]
-        memory, cores = first.requested, first.cores
+        memory, cores = first.asked, first.cores
         for container_device in container_devices[1:]:
-            memory += container_device.requested
+            memory += container_device.asked
             cores += container_device.cores
         found.append((task.namespace, task.name, memory, cores) if task is not None else ("", escape(uid), memory, cores))
     return found

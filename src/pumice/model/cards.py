@@ -61,14 +61,14 @@ class Slot(Struct, frozen=True, gc=False):
 class ContainerDevice(Struct, frozen=True, gc=False):
     """The part of one card that one container holds.
 
-    ``memory`` is what is charged to the ledger, ``requested`` what the annotation states (they differ for MIG, E-30).
+    ``memory`` is what is charged to the ledger, ``asked`` what the annotation states (they differ for MIG, E-30).
     """
 
     card: int
     uuid: str
     memory: int
     cores: int
-    requested: int
+    asked: int
     slot: Slot | None = None
 
 

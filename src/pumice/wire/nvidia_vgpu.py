@@ -173,11 +173,11 @@ def render_pod_devices(containers: Iterable[Iterable[PodDevice]]) -> str:
 def device_of(container_device: ContainerDevice) -> PodDevice:
     """How a granted piece is written: with the memory that was asked, not the slot's (E-30)."""
     if container_device.slot is None:
-        return PodDevice(container_device.uuid, container_device.requested, container_device.cores)
+        return PodDevice(container_device.uuid, container_device.asked, container_device.cores)
     slot = container_device.slot
     return PodDevice(
         container_device.uuid,
-        container_device.requested,
+        container_device.asked,
         container_device.cores,
         slot.group,
         slot.number,

@@ -195,7 +195,7 @@ class AscendHami(DeviceSharing):
         return render_npu_binding(self.chip.word, allocation.node, devices, map(_reported, allocation.container_devices), now_ns)
 
     def _device(self, container_device: ContainerDevice) -> NpuDevice:
-        return NpuDevice(container_device.uuid, self.chip.word, container_device.requested, container_device.cores)
+        return NpuDevice(container_device.uuid, self.chip.word, container_device.asked, container_device.cores)
 
     def replay(self, pod: Pod, node: str, inventory: Inventory, handed: str = "") -> Allocation | Refusal | None:
         want = npu_request(pod, self.chip, "")
@@ -214,7 +214,7 @@ def _reported(container_device: ContainerDevice) -> RuntimeNpu:
     if container_device.slot is None:
         return RuntimeNpu(container_device.uuid)
     if container_device.slot.profile == SOFT:
-        return RuntimeNpu(container_device.uuid, memory=container_device.requested, cores=container_device.cores)
+        return RuntimeNpu(container_device.uuid, memory=container_device.asked, cores=container_device.cores)
     return RuntimeNpu(container_device.uuid, container_device.slot.profile)
 
 

@@ -195,7 +195,7 @@ def _got(choice: Choice) -> Got:
         container_device for allocation in choice.allocations for container_device in allocation.container_devices
     ]
     return Got(
-        sum(container_device.requested for container_device in container_devices),
+        sum(container_device.asked for container_device in container_devices),
         sum(container_device.cores for container_device in container_devices),
     )
 
