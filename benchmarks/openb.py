@@ -9,8 +9,9 @@ nodes with 6,212 GPUs; tasks come in random order until they have asked for 130 
 nobody leaves. What is allocated of all GPU thousandths then, and at 100 %, is compared with the published policies. Ties go by
 name, and names are dealt out anew for each seed. The memory of a card stands for its thousandths. ``--two-dimensional``: cards
 have the memory of their models, thousandths are cores, and a share's memory is 0.5 to 1.5 of what they would be of 16 GiB, by
-its name. ``--runs`` keeps each run as it ends, and takes those that are there already. Each run checks from the objects that nothing is over and that no task was dropped which some node could take. Without
-DATA nothing is run.
+its name. ``--runs`` keeps each run as it ends, and takes those that are there already: a series that was cut off goes on. Each
+run checks from the objects that nothing is over and that no task was dropped which some node could take. Without DATA nothing is
+run.
 """
 
 from __future__ import annotations
