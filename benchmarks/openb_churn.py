@@ -5,9 +5,9 @@
 
 DATA and ``--runs`` as in ``benchmarks.openb``. Tasks of a list come as a Poisson stream that offers 0.95 or 1.1 of the GPUs and
 live for a lognormal time of mean 1 and sigma 1; after 3 such lives the next 5 are measured: which part of the GPUs that were
-asked for was lost, and which is allocated on average. The scheduler's own placer decides and books, one pod at a time. ``best-fit`` is a plain
-model of the published policy (the least of free cpu and GPUs left, weighted alike): beside it a policy of ours is judged, for one
-that fills an empty cluster well may leave no whole node to pods of eight cards.
+asked for was lost, and which is allocated on average. The scheduler's own placer decides and books, one pod at a time.
+``best-fit`` is a plain model of the published policy (the least of free cpu and GPUs left, weighted alike): beside it a policy
+of ours is judged, for one that fills an empty cluster well may leave no whole node to pods of eight cards.
 """
 
 from __future__ import annotations
