@@ -91,8 +91,8 @@ HOSTILE = (
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "'><svg/onload=alert(1)>", "javascript:alert(1)",
     "{{ 7*7 }}{% x %}", "</title><script>alert(1)</script>", "\u202egnp.exe", "&lt;b&gt;", "a" * 5000,
 )  # fmt: skip
-WORDS = """html head meta title link script body a header nav ul ol li form label input button p main h1 h2 h3 footer time strong dl dt dd
-    div table caption thead tbody tr th td section details summary svg rect span select option code"""
+WORDS = """html head meta title link script body a header nav ul ol li form label input button p main h1 h2 h3 footer time strong
+    dl dt dd div table caption thead tbody tr th td section details summary svg rect span select option code"""
 OURS = frozenset(WORDS.split())
 """The elements that our templates write."""
 
