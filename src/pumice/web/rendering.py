@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pumice.scheduler.state.resources import amount_text
 from pumice.web.drawing import cores_bar, memory_bar, part_bar, percent
 from pumice.wire.kubectl_columns import human
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 HERE = Path(__file__).parent
 STATIC = {"web.css": "text/css", "web.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -64,6 +65,8 @@ def vector(amounts: Mapping[str, int]) -> str:
 
 def environment() -> Environment:
     """Templates, with everything escaped and nothing forgiven."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only here: the extra `web` brings it
+
     made = Environment(
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, auto_reload=False,
@@ -84,4 +87,4 @@ class Templates:
         self._environment = environment()
 
     def render(self, name: str, words: Mapping[str, Any]) -> str:
-        return self._environment.get_template(f"{name}.html").render(words)
+        return str(self._environment.get_template(f"{name}.html").render(words))

@@ -12,6 +12,9 @@ from urllib.parse import quote
 import pytest
 from kit.fake_cluster import FakeCluster
 from kit.objects import VGPU, group, node, pod, queue
+
+pytest.importorskip("jinja2", reason="the extra `web` is not installed")
+
 from kit.web_page import OpenPage, open_page
 
 from pumice.ports.cluster import ApiError
