@@ -256,8 +256,8 @@ def test_on_clusters_of_ten_times_the_size_whoever_is_moved_may_be_and_the_promi
     if world is None:
         return
     (late,) = (key for key in world.pods if "/late" in key)
-    case = case_of(world)
-    answers = [planned(lambda: engine_of(case), case.objects, case.now, ForPod(*late.split("/")), Limits(moves=2)) for _ in range(2)]
+    case, goal = case_of(world), ForPod(*late.split("/"))
+    answers = [planned(lambda: engine_of(case), case.objects, case.now, goal, Limits(moves=2)) for _ in range(2)]
     assert answers[0] == answers[1]
     carry_out(world, answers[0])
     assert not answers[0].moves or world.pods[late]["spec"].get("nodeName")
