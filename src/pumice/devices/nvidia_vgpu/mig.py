@@ -143,7 +143,7 @@ class Geometry:
     def shown(self, usage: Usage) -> tuple[SlotView, ...]:
         """The slots of the group in use in listed order, with who has them; none while nobody is on the card, or where the pods
         there claim what cannot be true together."""
-        active, _ = self.held(usage)
+        active, _ = self.allocated(usage)
         if active < 0:
             return ()
         group = self.groups[active]

@@ -109,7 +109,7 @@ class Places(Geometry):
 
     def shown(self, usage: Usage) -> tuple[SlotView, ...]:
         """The slices where they lie, and the memory slices between them that nobody has."""
-        active, _ = self.held(usage)
+        active, _ = self.allocated(usage)
         if active < 0:
             return ()
         taken: list[tuple[Place, Slot, str]] = []
