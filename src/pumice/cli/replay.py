@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pumice.cli import flags
-from pumice.cli.output import document
+from pumice.cli.output import document, plain
 from pumice.wire.volcano import stamp
 
 app = flags.App()
@@ -72,10 +72,10 @@ def _journal(path: Path, output: str) -> bool:
                         "end": stamp(end), "difference": difference, "faults": faults}))  # fmt: skip
         return not differing and not faults
     for fault in faults:
-        print(fault)
+        print(plain(fault))
     span = f"{cycles:,} cycles with {placed:,} placements, {stamp(begin)} to {stamp(end)}"
     if difference is not None:
-        print(f"{span}: the first difference is at {difference['time']}: {difference['text']}")
+        print(plain(f"{span}: the first difference is at {difference['time']}: {difference['text']}"))
     elif not faults:
         print(f"{span}: every decision is the same, bit for bit")
     return not differing and not faults

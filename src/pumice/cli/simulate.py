@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pumice.cli import flags
 from pumice.cli.log_options import duration
-from pumice.cli.output import document
+from pumice.cli.output import document, plain
 
 if TYPE_CHECKING:
     from pumice.cli.simulation_inputs import Variant
@@ -142,8 +142,3 @@ def _print(outcomes: list[Outcome], differences: list[Difference]) -> None:
     print_whole(console, table)
     for line in [line for one in differences for line in difference_lines(one)] + list(reason_lines(outcomes[0])):
         print(plain(line))
-
-
-def plain(text: str) -> str:
-    """Names of others without what a terminal would obey."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
