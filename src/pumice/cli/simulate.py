@@ -78,7 +78,7 @@ def simulate(
     if output == "json":
         print(document({"seed": seed, "variants": outcomes, "differences": differences}))
     else:
-        _print(outcomes, differences)
+        print_outcomes(outcomes, differences)
     if html is not None:
         from pumice.simulation.page import page
 
@@ -128,7 +128,7 @@ def _interruptible() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _print(outcomes: list[Outcome], differences: list[Difference]) -> None:
+def print_outcomes(outcomes: list[Outcome], differences: list[Difference]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
