@@ -1,4 +1,4 @@
-"""Claims that were damaged, or written by a tenant with too many rights: nobody else is given what they hold, and no cycle ends."""
+"""Claims that are damaged, or written by a tenant with too many rights: nobody else is given what they hold; no cycle ends."""
 
 from __future__ import annotations
 

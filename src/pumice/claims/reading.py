@@ -85,9 +85,9 @@ def devices_held(object_: Mapping[str, Any]) -> tuple[Result, ...]:
         try:
             held.append(msgspec.convert(one, Result, dec_hook=_quantity))
         except (msgspec.ValidationError, ValueError):
-            place = [one.get(key) for key in ("driver", "pool", "device")]
-            if all(isinstance(part, str) for part in place):
-                held.append(Result(driver=place[0], pool=place[1], device=place[2]))
+            driver, pool, device = (one.get(key) for key in ("driver", "pool", "device"))
+            if isinstance(driver, str) and isinstance(pool, str) and isinstance(device, str):
+                held.append(Result(driver=driver, pool=pool, device=device))
     return tuple(held)
 
 

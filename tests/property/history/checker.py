@@ -92,7 +92,8 @@ class Checker:
         return [*other, *(["resource claims"] if pod["spec"].get("resourceClaims") and not self.serves_claims else [])]
 
     def claimed(self, pod: Json, node: str, fresh: Collection[str], tables: Tables) -> None:
-        """All claims of a Binding are written, on the objects as the scheduler saw them. ``fresh``: they were given devices by it."""
+        """All claims of a Binding are written, on the objects as the scheduler saw them. ``fresh`` got their
+        devices by it."""
         key, claims = key_of(pod), tables.get("ResourceClaim", {})
         for name in _claims_of(pod):
             claim = claims.get(f"{pod['metadata']['namespace']}/{name}")

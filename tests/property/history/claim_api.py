@@ -1,4 +1,4 @@
-"""The API server's and the claim controller's part in histories: claims are made of templates, written for a Binding, and cleared."""
+"""What API server and claim controller do in histories: claims are made of templates, written for a Binding, and cleared."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from kit.fake_cluster import Json, Store
 from tests.property.history.claims import TEMPLATES
 
+from pumice.audit.amounts import done
 from pumice.effects.vocabulary import Bind, Deallocate, ReserveClaim
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -18,8 +19,8 @@ class Killed(Exception):
 
 
 class ClaimApi:
-    """``answered`` is told each claim as the server answers with it. ``refused``: so many of the next writes are; ``left``: so many
-    writes are done before the scheduler is killed, None: it is not."""
+    """``answered`` is told each claim as the server answers with it. ``refused``: so many of the next writes are; ``left``: so
+    many writes are done before the scheduler is killed, None: it is not."""
 
     def __init__(self, store: Store, answered: Callable[[Json], None]) -> None:
         self.store, self.answered = store, answered
@@ -100,7 +101,7 @@ class ClaimApi:
         pods = self.store.tables["Pod"]
         for pod in list(pods.values()):
             self._make(pod)
-        alive = {pod["metadata"]["uid"] for pod in pods.values() if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")}
+        alive = {pod["metadata"]["uid"] for pod in pods.values() if not done(pod)}
         exist = {pod["metadata"]["uid"] for pod in pods.values()}
         for key, found in list(self.store.tables["ResourceClaim"].items()):
             self._tidy(key, found, alive, exist)
@@ -115,7 +116,8 @@ class ClaimApi:
             name = f"{meta['name']}-{entry['name']}-{self.store.version}"
             owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"], "controller": True}
             self.store.create({"kind": "ResourceClaim", "spec": TEMPLATES[template],
-                               "metadata": {"name": name, "namespace": meta["namespace"], "ownerReferences": [owner]}})  # fmt: skip
+                               "metadata": {"name": name, "namespace": meta["namespace"],
+                                            "ownerReferences": [owner]}})  # fmt: skip
             said.append({"name": entry["name"], "resourceClaimName": name})
         if len(said) > len(known):
             self.store.patch("Pod", self.store.key(pod), {"status": {"resourceClaimStatuses": said}})
@@ -128,7 +130,7 @@ class ClaimApi:
             change = {"reservedFor": left} if left else {"reservedFor": None, "allocation": None}
             found = self.store.patch("ResourceClaim", key, {"status": change}) or found
         meta = found["metadata"]
-        if not (found.get("status") or {}).get("allocation") and meta.get("finalizers") and "deletionTimestamp" in meta:
-            self.store.delete("ResourceClaim", key)
-        elif any(owner["uid"] not in exist for owner in meta.get("ownerReferences", ())):
+        orphan = any(owner["uid"] not in exist for owner in meta.get("ownerReferences", ()))
+        free = not (found.get("status") or {}).get("allocation")
+        if orphan or (free and meta.get("finalizers") and "deletionTimestamp" in meta):
             self.store.delete("ResourceClaim", key)

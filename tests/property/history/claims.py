@@ -21,8 +21,8 @@ CLASSES: dict[str, Json] = {
 
 def _asks(rng: Random) -> list[Json]:
     """The requests of a claim."""
-    part = {"deviceClassName": "part",
-            "capacity": {"requests": {"memory": rng.choice(("20Gi", "50Gi", "80Gi")), "cores": rng.choice(("10", "50"))}}}  # fmt: skip
+    amounts = {"memory": rng.choice(("20Gi", "50Gi", "80Gi")), "cores": rng.choice(("10", "50"))}
+    part = {"deviceClassName": "part", "capacity": {"requests": amounts}}
     whole = {"deviceClassName": "gpu"}
     return rng.choice((
         [{"name": "g", "exactly": whole}], [{"name": "g", "exactly": whole}], [{"name": "g", "exactly": part}],
@@ -36,7 +36,8 @@ def _asks(rng: Random) -> list[Json]:
 
 
 def claim(name: str, space: str, rng: Random) -> Json:
-    return {"kind": "ResourceClaim", "metadata": {"name": name, "namespace": space}, "spec": {"devices": {"requests": _asks(rng)}}}
+    meta = {"name": name, "namespace": space}
+    return {"kind": "ResourceClaim", "metadata": meta, "spec": {"devices": {"requests": _asks(rng)}}}
 
 
 def slices(node: str, rng: Random, generation: int = 1) -> list[Json]:
@@ -44,7 +45,8 @@ def slices(node: str, rng: Random, generation: int = 1) -> list[Json]:
     where = {"nodeName": node, "pool": node, "generation": generation}
     match rng.randrange(4):
         case 0:
-            made = [words.published(*(words.device(f"card-{at}") for at in range(rng.choice((1, 2, 3)))), name=f"{node}-0", **where)]
+            devices = [words.device(f"card-{at}") for at in range(rng.choice((1, 2, 3)))]
+            made = [words.published(*devices, name=f"{node}-0", **where)]
         case 1:
             made = [words.published(*(words.shared_card(f"share-{at}") for at in range(rng.choice((1, 2)))), name=f"{node}-0",
                                     **where)]  # fmt: skip
@@ -149,7 +151,8 @@ def claiming_gang(view: View, rng: Random) -> list[Op]:
     del made["metadata"]["uid"]
     first = _claiming(make(view, rng, name, space, group=name), view, rng)
     pods = [_claiming(first, view, rng) if rng.random() < 0.3 else first for _ in range(size)]
-    return [create(made), *(create({**pod, "metadata": {**pod["metadata"], "name": f"{name}-{i}"}}) for i, pod in enumerate(pods))]
+    named = ({**pod, "metadata": {**pod["metadata"], "name": f"{name}-{i}"}} for i, pod in enumerate(pods))
+    return [create(made), *map(create, named)]
 
 
 @kind("a claim that anybody may name comes", 3, ENGINE)

@@ -21,7 +21,16 @@ from tests.property.history.registry import ENGINE, Op
 
 from pumice.apps.scheduler.informers import Informers
 from pumice.devices.protocol import DeviceSharing
-from pumice.effects.vocabulary import Bind, Deallocate, Evict, GroupStatus, Nominate, PodCondition, QueueAllocated, SchedulerEffect
+from pumice.effects.vocabulary import (
+    Bind,
+    Deallocate,
+    Evict,
+    GroupStatus,
+    Nominate,
+    PodCondition,
+    QueueAllocated,
+    SchedulerEffect,
+)
 from pumice.journal.recorder import Doorway
 from pumice.ports.cluster import WatchEvent
 from pumice.scheduler.engine import Engine
