@@ -11,6 +11,7 @@ from functools import partial
 
 from aiohttp import web
 
+from pumice.adapters.bookings.claims import held_by_claims
 from pumice.adapters.bookings.foreign import ForeignPrograms
 from pumice.apps.node.card_watch import CardWatch, open_cards
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
@@ -114,7 +115,8 @@ class Served:
         if cards is None:
             return
         rule = XidRule.parse(settings.disable_health_checks, settings.enable_health_checks)
-        watch = CardWatch(cards, clock, rule, every=settings.health_every, foreign=ForeignPrograms(settings.booking_dirs),
+        foreign = ForeignPrograms(settings.booking_dirs, others=held_by_claims)
+        watch = CardWatch(cards, clock, rule, every=settings.health_every, foreign=foreign,
                           patience=settings.driver_patience)  # fmt: skip
         try:
             await watch.start()

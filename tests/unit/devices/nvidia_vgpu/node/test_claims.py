@@ -116,6 +116,30 @@ def test_an_allocation_that_cannot_be_meant_is_refused(changed: dict[str, Any], 
     assert why in refused(prepare(claim(("gpu", "gpu-0-shared"), **changed), "uid-c", "n1", CARDS, Holdings()))
 
 
+@pytest.mark.parametrize(("consumed", "why"), [
+    ({"memory": "4Gi", "cores": "250m"}, "0.25 cores"), ({"memory": "4Gi", "cores": "1500m"}, "1.5 cores"),
+    ({"memory": "4Gi", "cores": "-10"}, "-10 cores"), ({"memory": "-4Gi", "cores": "10"}, "-4.29497e+09 bytes"),
+    ({"memory": "250m", "cores": "10"}, "0.25 bytes"), ({"memory": "1Ki", "cores": "10"}, "1024 bytes"),
+    ({"memory": "0", "cores": "10"}, "says neither"), ({"memory": "1e30", "cores": "1"}, "has memory"),
+    ({"memory": ["4Gi"], "cores": "1"}, "not a quantity"),
+])  # fmt: skip
+def test_a_status_that_would_mean_no_limit_or_a_negative_one_is_refused(consumed: Any, why: str) -> None:
+    assert why in refused(prepare(claim(("gpu", "gpu-0-shared"), consumedCapacity=consumed), "uid-c", "n1", CARDS, Holdings()))
+
+
+def test_a_request_that_was_given_one_card_twice_is_refused() -> None:
+    twice = claim(("gpu", "gpu-0-shared"), ("gpu", "gpu-0-shared"))
+    assert "request gpu was given card GPU-0 twice" in refused(prepare(twice, "uid-c", "n1", CARDS, Holdings()))
+
+
+def test_the_slices_of_a_node_with_a_long_name_have_names_that_an_api_server_takes() -> None:
+    [spec] = slice_specs("n" * 253, CARDS, SHARED, {}, 1)
+    [other] = slice_specs("n" * 252 + "m", CARDS, SHARED, {}, 1)
+    names = [slice_object(one, 0, {}, 9)["metadata"]["name"] for one in (spec, other)]
+    assert len(set(names)) == 2
+    assert max(map(len, names)) <= 253
+
+
 def test_a_claim_of_the_same_name_is_another_one_and_opaque_parameters_are_refused() -> None:
     one = claim(("gpu", "gpu-0-shared"))
     assert "another one now" in refused(prepare(one, "old", "n1", CARDS, Holdings()))
