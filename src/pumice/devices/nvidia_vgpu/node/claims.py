@@ -141,8 +141,17 @@ def stands(claim: Json, mine: PreparedClaim, node: str) -> bool:
 
 def uses(claim: PreparedClaim, pods: Iterable[Json]) -> bool:
     """Whether one of these pods names the claim and has not ended."""
-    return any(claim.name in _claims_of(pod).values() for pod in pods
-               if pod["metadata"]["namespace"] == claim.namespace and not _ended(pod))  # fmt: skip
+    return (claim.namespace, claim.name) in users(pods)
+
+
+def users(pods: Iterable[Json]) -> dict[tuple[str, str], list[str]]:
+    """Return the pods that have not ended by the claims that they name, by namespace and name."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for pod in pods:
+        for name in _claims_of(pod).values() if not _ended(pod) else ():
+            if name:
+                found.setdefault((pod["metadata"]["namespace"], name), []).append(pod["metadata"]["name"])
+    return found
 
 
 def annotated(

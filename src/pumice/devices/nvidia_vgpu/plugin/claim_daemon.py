@@ -26,14 +26,17 @@ from pumice.adapters.kubelet.claim_driver import ClaimDriver, ClaimKey, Prepared
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.node.card_watch import CardWatch, open_cards
 from pumice.apps.node.files import digests, install_files, make_directory
+from pumice.apps.node.pages import PluginHealth, plugin_pages
 from pumice.devices.nvidia_vgpu.node import claims
 from pumice.devices.nvidia_vgpu.node.answer import NAMES, install
 from pumice.devices.nvidia_vgpu.plugin.claim_files import ClaimFiles
 from pumice.devices.nvidia_vgpu.plugin.claim_slices import publish, taints_of
 from pumice.effects.tasks import first, run_until
 from pumice.effects.vocabulary import MakeDirectory
+from pumice.metrics.claims import ShareView, claim_families
+from pumice.metrics.text import MetricFamily
 from pumice.model.errors import BadInput, PumiceError
-from pumice.node.claims import PreparedClaim
+from pumice.node.claims import ClaimShare, PreparedClaim
 from pumice.node.health import XidRule
 from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
@@ -44,6 +47,8 @@ from pumice.wire.nvidia_vgpu import parse_handed_out
 
 log = logging.getLogger("pumice.node")
 RESYNC = 5.0
+LOOK, GRACE = 60.0, 600.0
+"""Seconds between two looks for claims that have vanished, and until they are given back, without the kubelet's record."""
 TAINT_UNHEALTHY, TAINT_IN_USE = f"{names.CLAIM_DRIVER}/unhealthy", f"{names.CLAIM_DRIVER}/device-plugin"
 TAINT_PROGRAM = f"{names.CLAIM_DRIVER}/program"
 """A program of `pumice run` has the card."""
@@ -55,6 +60,7 @@ class Settings:
     """Paths are the host's. ``kubelet_dir``: the kubelet's own folder. ``booking_dirs``: where `pumice run` books.
 
     The claims' book is in the first of them. ``worlds``: whether a card is published as shared, whole, or both.
+    ``health_address``: where pages are served; empty for nowhere.
     """
 
     node_name: str
@@ -67,6 +73,8 @@ class Settings:
     cdi_folder: Path = Path("/var/run/cdi")
     booking_dirs: tuple[Path, ...] = SHARED
     worlds: str = claims.SHARED
+    health_address: str = ""
+    health_port: int = 0
 
 
 async def run(
@@ -74,6 +82,15 @@ async def run(
     ready: asyncio.Event | None = None, cards: Cards | None = None,
 ) -> None:  # fmt: skip
     """Serve until ``stop``. ``ready``: the kubelet has the driver, the API server its slices. Raises PumiceError."""
+    page, ready = PluginHealth(), ready or asyncio.Event()
+    async with plugin_pages(settings.health_address, settings.health_port, page):
+        await _serve(settings, cluster, clock, stop, ready, cards, page)
+
+
+async def _serve(
+    settings: Settings, cluster: Cluster, clock: Clock, stop: asyncio.Event, ready: asyncio.Event, cards: Cards | None,
+    page: PluginHealth,
+) -> None:  # fmt: skip
     found = cards or await open_cards(partial(NvmlCards, settings.nvml), settings.wait_for_driver, clock, stop)
     if found is None:
         return
@@ -87,6 +104,8 @@ async def run(
         try:
             served = NodeClaims(settings, cluster, clock, watch)
             await served.resume()
+            page.watch, page.metrics = watch, served.metrics
+            page.missing = lambda: [] if ready.is_set() else ["the kubelet, or the API server"]
             driver = ClaimDriver(settings.kubelet_dir, names.CLAIM_DRIVER, served)
             await driver.start()
             try:
@@ -128,6 +147,12 @@ class NodeClaims:
         self._foreign = ForeignPrograms(settings.booking_dirs)
         self._files = ClaimFiles(settings.hook_path, settings.lock_dir, settings.cdi_folder, settings.node_name, self._index)
         self._claims: dict[str, PreparedClaim] = {}
+        self._users: dict[tuple[str, str], list[str]] = {}
+        """Pods by the claims that they name, as last listed."""
+        self._refused = 0
+        self._since: dict[str, float] = {}
+        """Since when claims have vanished, where the kubelet's record cannot be read; and when they are looked at next."""
+        self._look_at = 0.0
         self._turn = asyncio.Lock()
 
     async def resume(self) -> None:
@@ -169,6 +194,7 @@ class NodeClaims:
             try:
                 found = await self._booked(claim)
                 if isinstance(found, str):
+                    self._refused += 1
                     log.warning("not prepared claim=%s/%s: %s", claim.namespace, claim.name, found)
                     return found
                 await _in_thread(partial(self._files.write, found))
@@ -244,15 +270,25 @@ class NodeClaims:
 
     # -- now and again ------------------------------------------------------------------------------------------------
 
-    async def keep_published(self, registered: asyncio.Event, ready: asyncio.Event | None) -> None:
+    async def metrics(self) -> list[MetricFamily]:
+        """The families of the page: limits, and what the regions say of their use."""
+        views = await _in_thread(lambda: [self._view(claim, share) for claim in self._claims.values() for share in claim.shares])
+        return claim_families(self.settings.node_name, views, self._refused)
+
+    def _view(self, claim: PreparedClaim, share: ClaimShare) -> ShareView:
+        pods = self._users.get((claim.namespace, claim.name), [])
+        used = None if share.whole else self._files.used(claim.uid, share)
+        return ShareView(claim.namespace, claim.name, share.request, share.share, share.device, share.card, pods, share.memory,
+                         share.cores, used)  # fmt: skip
+
+    async def keep_published(self, registered: asyncio.Event, ready: asyncio.Event) -> None:
         """Publish what the cards are now; again when they change, and when somebody has taken the slices away. The book is put
         right where somebody has damaged it, and claims go that vanished without an Unprepare."""
         await registered.wait()
         while True:
             try:
                 await self._publish()
-                if ready is not None:
-                    ready.set()
+                ready.set()
                 await self.put_right()
             except (PumiceError, OSError) as error:
                 log.warning("slices not published: %s", error)
@@ -268,15 +304,20 @@ class NodeClaims:
                 same = False
             if not same and (self._claims or (self._folder / book.BOOK).exists()):
                 book.write(self._folder, list(self._claims.values()))
-            known = claims_held(self.settings.kubelet_dir)
-            if known is not None and (left := [one for uid, one in self._claims.items() if uid not in known]):
-                vanished = [one for one in left if await self._vanished(one)]
-                await self._drop([one.uid for one in vanished])
-                for one in vanished:
-                    log.warning("claim=%s uid=%s has vanished, and what it had is given back", one.key, one.uid)
+            known, now = claims_held(self.settings.kubelet_dir), self.clock.monotonic()
+            left = [one for uid, one in self._claims.items() if uid not in (known or ())]
+            vanished = [one for one in left if await self._vanished(one)] if known is not None or now >= self._look_at else []
+            if known is None and now >= self._look_at:
+                self._look_at = now + LOOK
+                self._since = {one.uid: self._since.get(one.uid, now) for one in vanished}
+                vanished = [one for one in vanished if now - self._since[one.uid] >= GRACE]
+            await self._drop([one.uid for one in vanished])
+            for one in vanished:
+                log.warning("claim=%s uid=%s has vanished, and what it had is given back", one.key, one.uid)
 
     async def _vanished(self, claim: PreparedClaim) -> bool:
-        """Whether no pod may use the claim any more. The kubelet, which writes a claim down before it asks, does not know it."""
+        """Whether no pod may use the claim any more. The kubelet writes a claim down before it asks: where its record is to be
+        read and does not name the claim, that is all; else it has to be so for a while, as containers of forgotten pods end."""
         try:
             there = await self.cluster.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
         except ApiError as error:
@@ -287,7 +328,8 @@ class NodeClaims:
 
     async def _publish(self) -> None:
         node, watch = self.settings.node_name, self.watch
-        held = await self._annotated(await self._pods())
+        pods = await self._pods()
+        held, self._users = await self._annotated(pods), claims.users(pods)
         taints = taints_of([card.uuid for card in watch.facts], (TAINT_UNHEALTHY, watch.unhealthy), (TAINT_IN_USE, held),
                            (TAINT_PROGRAM, await _in_thread(self._foreign.look)))  # fmt: skip
         await publish(self.cluster, node, partial(claims.slice_specs, node, watch.facts, self.settings.worlds, taints))

@@ -15,11 +15,13 @@ from typing import Final
 
 from pumice.adapters.bookings import claims as book
 from pumice.adapters.kubelet.claim_driver import PreparedDevice
+from pumice.adapters.region.claims import ClaimsReader
 from pumice.apps.node.files import install_files, make_directory
 from pumice.devices.nvidia_vgpu.node.answer import CACHE, LIBRARY, LOCK, PRELOAD
 from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.model.errors import BadInput
 from pumice.node.claims import ClaimShare, PreparedClaim
+from pumice.ports.region import BadRegion
 from pumice.wire import cdi, limits_page, names, variables
 from pumice.wire.limits_page import GrantedCard, LimitsPage
 
@@ -66,6 +68,15 @@ class ClaimFiles:
             seen.add(share.request)
             found.append(PreparedDevice(share.request, self.pool, share.device, ids, share.share))
         return found
+
+    def used(self, uid: str, share: ClaimShare) -> int | None:
+        """Return the bytes of its card that the containers of a share use by their region; None before the first has begun."""
+        path = self._places(uid)[0] / share.request.replace("/", "_") / f"{uid}.cache"
+        try:
+            found = ClaimsReader().read(path, [share.card]).cards.get(share.card)
+        except (BadRegion, OSError):  # empty until a container begins, and tenants may have filled it with anything
+            return None
+        return None if found is None else found.use.total
 
     def answered(self) -> tuple[list[PreparedClaim], list[str]]:
         """Return the claims that were answered in this boot, by their records, and the UIDs of files without a good record."""

@@ -408,3 +408,24 @@ def test_annotations_that_mean_nothing_stop_neither_claims_nor_slices(tmp_path: 
         assert not isinstance(await (await started(tmp_path, api)).prepare(key("a")), str)
 
     asyncio.run(work())
+
+
+def test_the_page_tells_each_share_by_pod_claim_and_share_and_what_a_hostile_region_holds_is_left_out(tmp_path: Path) -> None:
+    from pumice.metrics.text import render
+
+    async def work() -> None:
+        api = Api(a="3000Mi", b="79Gi")
+        here = await started(tmp_path, api)
+        await here.prepare(key("a"))
+        await here.prepare(key("b"))  # too much
+        api.pods = [{"metadata": {"namespace": "default", "name": "p", "uid": "p"},
+                     "spec": {"containers": [], "resourceClaims": [{"name": "x", "resourceClaimName": "a"}]}}]  # fmt: skip
+        (tmp_path / "vgpu/vgpu/claims/a/gpu/a.cache").write_bytes(b"\xff" * 5000)
+        await here._publish()
+        text = render(await here.metrics())
+        assert ('pumice_claim_share_memory_limit_bytes{claim="a",device="gpu-0-shared",namespace="default",node="n1",pod="p",'
+                f'request="gpu",share="a-gpu-0-shared",uuid="GPU-0"}} {3000 << 20}') in text  # fmt: skip
+        assert "memory_used_bytes{" not in text
+        assert 'pumice_claims_refused_total{node="n1"} 1' in text
+
+    asyncio.run(work())
