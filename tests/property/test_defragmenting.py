@@ -216,7 +216,7 @@ def free_of(world: World) -> list[int]:
     return [int(entry.split(",")[0] not in held) for text in registers for entry in text.split(":") if entry]
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + 100))
+@pytest.mark.parametrize("seed", range(SEED, SEED + 40))
 def test_the_plan_is_nearly_as_short_as_brute_force_finds_and_the_promised_pod_starts(seed: int) -> None:
     check(seed)
 
