@@ -55,6 +55,8 @@ NODE_NPU_SOFT: Final = "hami-vnpu-core"
 """True if the node shares its NPUs by the intercepting library instead of templates (Volcano
 pkg/scheduler/api/devices/ascend/hami)."""
 CORDONED_CARDS: Final = "pumice.io/cordoned-cards"
+HELD_FOR_MOVES: Final = "pumice.io/held-for-moves"
+"""Those of the cordoned cards that ``pumice defrag apply`` holds, behind its goal."""
 CARD_TOPOLOGY: Final = "pumice.io/card-topology"
 HANDED_OUT: Final = "pumice.io/vgpu-handed-out"
 
