@@ -123,7 +123,7 @@ def cell(model: str, load: float, seeds: int, arrivals: int) -> dict[str, float]
 def main() -> int:
     options = arguments(__doc__, quick="two seeds, few arrivals and the highest load")
     chosen = options.parse_args()
-    seeds, arrivals, loads = (2, 200, LOADS[-1:]) if chosen.quick else (10, 5_000, LOADS)
+    seeds, arrivals, loads = (2, 500, LOADS[-1:]) if chosen.quick else (10, 5_000, LOADS)
     keys = [(model, load) for model in MODELS for load in loads]
     with ProcessPoolExecutor(2) as pool:
         work = [pool.submit(cell, model, load, seeds, arrivals) for model, load in keys]
