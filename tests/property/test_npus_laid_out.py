@@ -27,7 +27,7 @@ from pumice.wire.ascend_hami import use_key
 from pumice.wire.objects import Pod, convert
 
 SEED = int(os.environ.get("PUMICE_SEED", "11"))
-CLUSTERS = int(os.environ.get("PUMICE_NPU_CLUSTERS", "40"))
+CLUSTERS = 40
 CONF = conf("priority", "gang", "predicates", sharing("AscendHAMiVNPU", SchedulePolicy="%s", PlanPendingSet="%s"))
 KINDS = {name: chip(name) for name in ("310P3", "910A", "910B2", "910B4")}
 
