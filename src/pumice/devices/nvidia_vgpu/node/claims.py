@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pumice.claims.objects import Result
 from pumice.claims.reading import results_of
+from pumice.devices.nvidia_vgpu.node import claim_parameters
 from pumice.model.amount import MIB
 from pumice.model.errors import BadInput
 from pumice.node.claims import ClaimShare, PreparedClaim
@@ -108,7 +109,7 @@ def prepare(claim: Json, uid: str, node: str, cards: Sequence[CardFacts], holdin
     key = f"{meta['namespace']}/{meta['name']}"
     if meta.get("uid") != uid:
         return f"claim {key} is another one now: its uid is {meta.get('uid')}, and {uid} was asked for"
-    if why := _unserved(claim):
+    if why := claim_parameters.refusal(claim):
         return f"claim {key}: {why}"
     try:
         results = [one for one in results_of(claim) if (one.driver, one.pool) == (CLAIM_DRIVER, node)]
@@ -189,15 +190,6 @@ def _claims_of(pod: Json) -> dict[str, str | None]:
     statuses = {one["name"]: one.get("resourceClaimName") for one in made}
     return {one["name"]: one.get("resourceClaimName") or statuses.get(one["name"])
             for one in pod["spec"].get("resourceClaims") or ()}  # fmt: skip
-
-
-def _unserved(claim: Json) -> str:
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    for config in (allocation.get("devices") or {}).get("config") or ():
-        if (config.get("opaque") or {}).get("driver") == CLAIM_DRIVER:
-            kind = ((config["opaque"].get("parameters") or {}) or {}).get("kind", "none")
-            return f"opaque parameters (kind {kind}) are not served by {CLAIM_DRIVER}; leave config out"
-    return ""
 
 
 def _share(result: Result, cards: Sequence[CardFacts]) -> ClaimShare | str:

@@ -140,12 +140,48 @@ def test_the_slices_of_a_node_with_a_long_name_have_names_that_an_api_server_tak
     assert max(map(len, names)) <= 253
 
 
-def test_a_claim_of_the_same_name_is_another_one_and_opaque_parameters_are_refused() -> None:
+def test_a_claim_of_the_same_name_is_another_one() -> None:
     one = claim(("gpu", "gpu-0-shared"))
     assert "another one now" in refused(prepare(one, "old", "n1", CARDS, Holdings()))
-    opaque = {"driver": "gpu.pumice.io", "parameters": {"kind": "GpuConfig"}}
-    one["status"]["allocation"]["devices"]["config"] = [{"opaque": opaque}]
-    assert "opaque parameters (kind GpuConfig) are not served" in refused(prepare(one, "uid-c", "n1", CARDS, Holdings()))
+
+
+V1BETA1 = "resource.nvidia.com/v1beta1"
+
+
+def configured(parameters: Any, driver: str = "gpu.pumice.io") -> Any:
+    one = claim(("gpu", "gpu-0-shared"))
+    config = {"source": "FromClaim", "opaque": {"driver": driver, "parameters": parameters}}
+    one["status"]["allocation"]["devices"]["config"] = [config]
+    return prepare(one, "uid-c", "n1", CARDS, Holdings())
+
+
+@pytest.mark.parametrize("sharing", [
+    {}, {"sharing": None}, {"sharing": {"strategy": "TimeSlicing"}},
+    {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Default"}}},
+])  # fmt: skip
+def test_nvidias_parameters_are_taken_where_they_mean_what_a_share_is(sharing: dict[str, Any]) -> None:
+    assert isinstance(configured({"apiVersion": V1BETA1, "kind": "GpuConfig", **sharing}), PreparedClaim)
+    assert isinstance(configured("of another driver", driver="gpu.nvidia.com"), PreparedClaim)
+
+
+@pytest.mark.parametrize(("parameters", "why"), [
+    ({"kind": "GpuConfig"}, "apiVersion '' (kind GpuConfig) is not known"),
+    ({"apiVersion": "resource.nvidia.com/v1", "kind": "GpuConfig"}, "which reads resource.nvidia.com/v1beta1"),
+    ({"apiVersion": V1BETA1, "kind": "MigDeviceConfig"}, "is of MIG devices"),
+    ({"apiVersion": V1BETA1, "kind": "VfioDeviceConfig"}, "kind VfioDeviceConfig is not served"),
+    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {"strategy": "MPS"}}, "strategy MPS is not served"),
+    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing",
+      "timeSlicingConfig": {"interval": "Long"}}}, "interval 'Long' is not set for a share"),
+    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing", "mpsConfig": {}}}, "mpsConfig"),
+    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "share": {}}, "unknown field `share`"),
+    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": "MPS"}, "Expected `object"),
+    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {}}, "strategy '' is not known"),
+    ("text", "no object"), (None, "no object"), (["x"], "no object"),
+])  # fmt: skip
+def test_other_parameters_are_refused_by_name(parameters: Any, why: str) -> None:
+    found = refused(configured(parameters))
+    assert "claim default/c: opaque parameters of the claim: " in found
+    assert why in found
 
 
 def test_a_container_is_held_to_one_request() -> None:
