@@ -113,7 +113,7 @@ async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str],
     played: list[Step] = []
     view = View(door.store, without, door.checker.sharing.resources)
     try:
-        await _step(door, played, ("the beginning", world.beginning(view, rng)))
+        await _step(door, played, ("the beginning", door.beginning(view, rng)))
         await door.begin()
         while len(played) <= steps and not door.checker.complaints:
             chosen = rng.choices(kinds, weights)[0]
