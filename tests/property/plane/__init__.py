@@ -1,5 +1,5 @@
-"""Random histories of the whole plane in one process, in virtual time: the laboratory's API server, two schedulers with a lease, the
-controllers, and on each node a kubelet and the device plugin, while the world does its worst.
+"""Random histories of the whole plane in one process, in virtual time: the laboratory's API server, two schedulers with a
+lease, the controllers, and on each node a kubelet and the device plugin, while the world does its worst.
 
     found = draw(seed, PlaneDoor, drive=virtually)
     print(shrunk(found, PlaneDoor, drive=virtually).text())

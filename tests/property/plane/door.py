@@ -39,6 +39,8 @@ RESOURCES: dict[str, Resource] = {
     "pods": kinds.PODS, "podgroups": volcano.POD_GROUPS, "jobs": volcano.JOBS, "deployments": kinds.DEPLOYMENTS}  # fmt: skip
 OF_KIND = {"Pod": "pods", "PodGroup": "podgroups", "Job": "jobs", "Deployment": "deployments"}
 CARDS, MIB_EACH = 2, 16000
+CONF = "no shares"
+"""The configuration of the histories: where queues had shares, a gang that was let in would keep others out, as in Volcano."""
 CALM, SWEPT = 240.0, 200.0
 FOREVER = 1e9
 """The budget of a cycle: real time has no part in the story."""
@@ -209,6 +211,11 @@ class PlaneDoor(Door):
             for one in node.running.values():
                 yield one.pod, one.container, one.seen
 
+    def _unforged(self) -> list[Json]:
+        """Return the pods with what they were bound with, whatever their owners wrote on them since."""
+        pods = self.store.tables["Pod"].values()
+        return [self.given.get(pod["metadata"]["uid"], pod) | {"status": pod["status"]} for pod in pods]
+
     async def look(self) -> None:
         if not self.processes:
             return
@@ -218,8 +225,7 @@ class PlaneDoor(Door):
             self.checker.complain("grant", text)
         for text in judge.over(self._running(), nodes):
             self.checker.complain("over", text)
-        unforged = [self.given.get(pod["metadata"]["uid"], pod) | {"status": pod["status"]} for pod in self.store.tables["Pod"].values()]
-        for text in judge.booked_twice(nodes, unforged):
+        for text in judge.booked_twice(nodes, self._unforged()):
             self.checker.complain("booked", text)
 
     async def end(self) -> None:
@@ -264,9 +270,9 @@ class PlaneDoor(Door):
     async def _not_at_rest(self) -> list[str]:
         await self._see()
         nodes = await self._listed(kinds.NODES)
-        pods, groups = list(self.store.tables["Pod"].values()), list(self.store.tables["PodGroup"].values())
+        pods, groups = self._unforged(), list(self.store.tables["PodGroup"].values())
         bound = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") in ("Pending", None)]
-        return [*judge.asleep(nodes, pods), *judge.half_gangs(pods, groups),
+        return [*judge.asleep(nodes, pods), *judge.half_gangs(nodes, pods, groups),
                 *(f"{Store.key(pod)} is bound and does not start" for pod in bound),
                 *(f"{name} does not run" for name, process in self.processes.items() if not process.alive)]  # fmt: skip
 

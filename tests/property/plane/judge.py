@@ -1,5 +1,5 @@
-"""What must hold of the plane, read from API objects, limits pages and the runtime's containers; imports nothing of Pumice but its
-auditor, which imports nothing else of it."""
+"""Judges of the plane, by API objects, limits pages and the runtime's containers; they import nothing of Pumice but its auditor,
+which imports nothing else of it."""
 
 from __future__ import annotations
 
@@ -90,23 +90,28 @@ def booked_twice(nodes: list[Json], pods: list[Json]) -> list[str]:
 
 def asleep(nodes: list[Json], pods: list[Json]) -> list[str]:
     """Return a sentence for each pod by itself that waits while a node has what it asks for."""
-    placed = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") not in ("Succeeded", "Failed")]
     found = []
     for pod in pods:
         if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp") or _gang(pod):
             continue
-        for node in nodes:
-            cards = cards_of(node)
-            for other in placed:
-                if other["spec"]["nodeName"] == node["metadata"]["name"]:
-                    for container in other["spec"]["containers"]:
-                        for uuid, memory, cores in granted(other, container["name"]):
-                            if (card := cards.get(uuid)) is not None:
-                                card.shares, card.memory, card.cores = card.shares + 1, card.memory + memory, card.cores + cores
-            if _fits(pod, list(cards.values())):
-                found.append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']} waits and fits on {node['metadata']['name']}")
-                break
+        if node := _place(pod, nodes, pods):
+            found.append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']} waits and fits on {node}")
     return found
+
+
+def _place(pod: Json, nodes: list[Json], pods: list[Json]) -> str:
+    """Return the first node that has what the pod asks for; empty where none has."""
+    placed = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") not in ("Succeeded", "Failed")]
+    for node in nodes:
+        cards, name = cards_of(node), str(node["metadata"]["name"])
+        for other in placed:
+            for container in other["spec"]["containers"] if other["spec"]["nodeName"] == name else ():
+                for uuid, memory, cores in granted(other, container["name"]):
+                    if (card := cards.get(uuid)) is not None:
+                        card.shares, card.memory, card.cores = card.shares + 1, card.memory + memory, card.cores + cores
+        if _fits(pod, list(cards.values())):
+            return name
+    return ""
 
 
 def _gang(pod: Json) -> bool:
@@ -124,16 +129,20 @@ def _fits(pod: Json, cards: list[Any]) -> bool:
     return sum(card.takes(memory, cores) for card in cards) >= max(count, 1)
 
 
-def half_gangs(pods: list[Json], groups: list[Json]) -> list[str]:
-    """Return a sentence for each gang of which fewer than its minimum have a node."""
+def half_gangs(nodes: list[Json], pods: list[Json], groups: list[Json]) -> list[str]:
+    """Return a sentence for each gang of which fewer than its minimum have a node while another could have one. What ran of a
+    gang that stood goes on where nothing is left for those that were lost; those that failed are nobody's any more (Volcano
+    pkg/scheduler/plugins/gang: valid tasks)."""
     found = []
     for group in groups:
         name, minimum = group["metadata"]["name"], group["spec"].get("minMember", 1)
         members = [p for p in pods if p["metadata"].get("annotations", {}).get("scheduling.k8s.io/group-name") == name
-                   and p["metadata"]["namespace"] == group["metadata"]["namespace"]]  # fmt: skip
+                   and p["metadata"]["namespace"] == group["metadata"]["namespace"]
+                   and p["status"].get("phase") != "Failed"]  # fmt: skip
         placed = [p for p in members if p["spec"].get("nodeName")]
-        if placed and len(placed) < minimum and any(not p["spec"].get("nodeName") for p in members):
-            found.append(f"gang {name}: {len(placed)} of at least {minimum} have a node")
+        waiting = [p for p in members if not p["spec"].get("nodeName")]
+        if placed and len(placed) < minimum and len(members) >= minimum and any(_place(p, nodes, pods) for p in waiting):
+            found.append(f"gang {name}: {len(placed)} of at least {minimum} have a node, and one that waits would fit")
     return found
 
 

@@ -78,8 +78,9 @@ def job_comes(view: View, rng: Random) -> list[Op]:
     pod = make("x", rng)
     template = {"metadata": {"annotations": {LIFE: str(rng.choice((3, 30)))}}, "spec": {
         "containers": pod["spec"]["containers"], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}}  # fmt: skip
-    spec = {"schedulerName": "volcano", "minAvailable": rng.randint(1, replicas), "queue": "default", "maxRetry": rng.choice((1, 3)),
-            "policies": rng.choice(([], [{"event": "PodFailed", "action": "RestartJob"}], [{"event": "PodEvicted", "action": "RestartJob"}])),
+    spec = {"schedulerName": "volcano", "minAvailable": rng.randint(1, replicas), "queue": "default",
+            "maxRetry": rng.choice((1, 3)),
+            "policies": [{"event": event, "action": "RestartJob"} for event in rng.choice(((), ("PodFailed",), ("PodEvicted",)))],
             "tasks": [{"name": "main", "replicas": replicas, "template": template}]}  # fmt: skip
     return [_create("jobs", {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job",
                              "metadata": {"name": name, "namespace": "default"}, "spec": spec})]  # fmt: skip
@@ -112,8 +113,8 @@ def forged(view: View, rng: Random) -> list[Op] | None:
         return None
     uuid = f"GPU-{rng.choice(NODES)}-0"
     text = rng.choice((f"{uuid},NVIDIA,100,0:", "", "nonsense", f"{uuid},NVIDIA,99999999,0:"))
-    key = rng.choice(("volcano.sh/vgpu-ids-new", "volcano.sh/devices-to-allocate", "volcano.sh/bind-phase", "volcano.sh/vgpu-node"))
-    return [{"do": "annotate", "key": Store.key(found), "annotations": {key: text}}]
+    key = rng.choice(("vgpu-ids-new", "devices-to-allocate", "bind-phase", "vgpu-node"))
+    return [{"do": "annotate", "key": Store.key(found), "annotations": {f"volcano.sh/{key}": text}}]
 
 
 # -- what befalls processes ---------------------------------------------------------------------------------------------------

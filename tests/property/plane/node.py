@@ -95,6 +95,7 @@ class Node:
         self.local: dict[str, Local] = {}
         self.running: dict[tuple[str, str], Running] = {}
         self.refused: dict[str, str] = {}
+        self._advertised: dict[str, str] = {}
 
     # -- the device plugin ------------------------------------------------------------------------------------------------
 
@@ -162,7 +163,8 @@ class Node:
 
     async def _sync(self) -> None:
         devices = {NUMBER: str(sum(self.kubelet.lists.get(NUMBER, {}).values()))}
-        if devices != getattr(self, "_advertised", None):
+        if devices != self._advertised:
+            self._advertised = {}  # whether a write that fails was carried out is not known
             await self.cluster.patch(kinds.NODES, self.name, {"status": {"allocatable": devices, "capacity": devices}},
                                      subresource="status")  # fmt: skip
             self._advertised = devices
@@ -249,8 +251,9 @@ class Node:
         status: dict[str, Any] = {"phase": phase, "startTime": found.pod["status"].get("startTime") or stamp, **more}
         if phase == "Running":
             status["containerStatuses"] = [
-                {"name": c["name"], "image": "x", "imageID": "", "ready": True, "restartCount": 0, "state": {"running": {"startedAt": stamp}}}
-                for c in found.pod["spec"]["containers"]]
+                {"name": c["name"], "image": "x", "imageID": "", "ready": True, "restartCount": 0,
+                 "state": {"running": {"startedAt": stamp}}}
+                for c in found.pod["spec"]["containers"]]  # fmt: skip
         try:
             await self.cluster.patch(kinds.PODS, meta["name"], {"metadata": {"uid": meta["uid"]}, "status": status},
                                      meta["namespace"], subresource="status")  # fmt: skip
