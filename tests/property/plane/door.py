@@ -225,7 +225,10 @@ class PlaneDoor(Door):
             self.checker.complain("grant", text)
         for text in judge.over(self._running(), nodes):
             self.checker.complain("over", text)
-        for text in judge.booked_twice(nodes, self._unforged()):
+        runs = {pod["metadata"]["uid"] for pod, _, _ in self._running()}
+        refused = {pod["metadata"]["uid"] for pod in self.store.tables["Pod"].values()
+                   if pod["metadata"].get("annotations", {}).get("volcano.sh/bind-phase") == "failed"} - runs  # fmt: skip
+        for text in judge.booked_twice(nodes, self._unforged(), refused):
             self.checker.complain("booked", text)
 
     async def end(self) -> None:

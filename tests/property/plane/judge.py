@@ -80,10 +80,12 @@ def over(running: Iterable[tuple[Json, str, Any]], nodes: Iterable[Json]) -> lis
     return found
 
 
-def booked_twice(nodes: list[Json], pods: list[Json]) -> list[str]:
-    """Return a sentence for each card that the pods on nodes were given more of than there is."""
+def booked_twice(nodes: list[Json], pods: list[Json], refused: set[str]) -> list[str]:
+    """Return a sentence for each card that the pods on nodes were given more of than there is. ``refused``: UIDs of pods that the
+    plugin has refused for good; none of their containers will start."""
     books = Books(nodes)
-    placed = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") not in ("Succeeded", "Failed")]
+    placed = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") not in ("Succeeded", "Failed")
+              and p["metadata"]["uid"] not in refused]  # fmt: skip
     undecided = [text for pod in placed for text in books.take(pod)]
     return [*undecided, *(text for node in nodes for text in books.cards_over(node["metadata"]["name"]))]
 
