@@ -1,7 +1,7 @@
 """openb: a real cluster filled task by task, one cycle each, with the configuration of a new cluster.
 
     python -m benchmarks.openb DATA [--quick] [--save] [--lists default,cpu250] [--seeds 10] [--policy binpack]
-                                    [--two-dimensional]
+                                    [--two-dimensional] [--runs FILE]
 
 DATA (or PUMICE_OPENB) is the folder with the trace's CSV files and the published results: ``data/csv`` of
 github.com/hkust-adsl/kubernetes-scheduler-simulator, and ``fgd_published_summary.csv``, the means per task list and policy. 1,213
@@ -9,8 +9,9 @@ nodes with 6,212 GPUs; tasks come in random order until they have asked for 130 
 nobody leaves. What is allocated of all GPU thousandths then, and at 100 %, is compared with the published policies. Ties go by
 name, and names are dealt out anew for each seed. The memory of a card stands for its thousandths. ``--two-dimensional``: cards
 have the memory of their models, thousandths are cores, and a share's memory is 0.5 to 1.5 of what they would be of 16 GiB, by
-its name. Each run checks from the objects that nothing is over and that no task was dropped which some node could take. Without
-DATA nothing is run.
+its name. ``--runs`` keeps each run as it ends, and takes those that are there already: a series that was cut off goes on. Each
+run checks from the objects that nothing is over and that no task was dropped which some node could take. Without DATA nothing is
+run.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import csv
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -28,6 +30,7 @@ from kit.objects import queue
 from kit.results import arguments
 
 from benchmarks.goals import goals_of
+from benchmarks.kept_runs import KeptRuns
 from benchmarks.report import conclude, median
 from pumice.audit.auditor import audit
 from pumice.effects.vocabulary import Bind
@@ -230,6 +233,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--policy", choices=("binpack",), help="in place of that of a new cluster")
     parser.add_argument("--two-dimensional", action="store_true", help="memory and cores apart")
+    parser.add_argument("--runs", default="", help="a file that keeps each run as it ends, and knows those that it has")
     options = parser.parse_args(argv)
     if not options.data:
         print("openb: not run, for the trace is not ours to ship: name its folder, or set PUMICE_OPENB", file=sys.stderr)
@@ -240,13 +244,15 @@ def main(argv: list[str] | None = None) -> int:
     conf, of, name = SCHEDULER_CONF, "" if flat else "two-dimensional: ", "openb" if flat else "openb_2d"
     if options.policy:
         conf, of, name = with_policy(conf, options.policy), f"{options.policy}: {of}", f"{name}_{options.policy}"
-    others = published(data)
-    result: Json = {}
-    for pods in lists:
-        tasks = tasks_in(data, pods, flat=flat)
-        runs = [fill(conf, machines_of(data, seed, flat=flat), tasks, seed, flat=flat) for seed in range(42, 42 + seeds)]
-        result[pods] = summary(runs)
-        print(pods, result[pods], file=sys.stderr)
+    others, kept = published(data), KeptRuns(options.runs)
+    found: dict[str, list[dict[str, float]]] = {pods: [] for pods in lists}
+    for seed in range(42, 42 + seeds):  # outside the lists: what is cut off has as many runs of each
+        for pods in lists:
+            tasks = tasks_in(data, pods, flat=flat)
+            play = partial(fill, conf, machines_of(data, seed, flat=flat), tasks, seed, flat=flat)
+            found[pods].append(kept.of(f"{name} {pods} {seed}", play))
+            print(seed, pods, found[pods][-1], file=sys.stderr)
+    result: Json = {pods: summary(runs) for pods, runs in found.items()}
     values = figures(result, of) if flat or not options.policy else {}
     for pods, row in result.items() if flat else ():
         row["published_at_130"] = {policy: value for (listed, policy), value in others.items() if listed == pods}

@@ -1,12 +1,13 @@
 """openb with pods that come and go: the tasks of the trace at a steady load, those that fit nowhere are lost.
 
     python -m benchmarks.openb_churn DATA [--quick] [--save] [--streams 5] [--policies lookahead,binpack] [--cells default@0.95]
+                                          [--runs FILE]
 
-DATA as in ``benchmarks.openb``. Tasks of a list come as a Poisson stream that offers 0.95 or 1.1 of the GPUs and live for a
-lognormal time of mean 1 and sigma 1; after 3 such lives the next 5 are measured: which part of the GPUs that were asked for was
-lost, and which is allocated on average. The scheduler's own placer decides and books, one pod at a time. ``best-fit`` is a plain
-model of the published policy (the least of free cpu and GPUs left, weighted alike): beside it a policy of ours is judged, for one
-that fills an empty cluster well may leave no whole node to pods of eight cards.
+DATA and ``--runs`` as in ``benchmarks.openb``. Tasks of a list come as a Poisson stream that offers 0.95 or 1.1 of the GPUs and
+live for a lognormal time of mean 1 and sigma 1; after 3 such lives the next 5 are measured: which part of the GPUs that were
+asked for was lost, and which is allocated on average. The scheduler's own placer decides and books, one pod at a time.
+``best-fit`` is a plain model of the published policy (the least of free cpu and GPUs left, weighted alike): beside it a policy
+of ours is judged, for one that fills an empty cluster well may leave no whole node to pods of eight cards.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from pathlib import Path
 from statistics import fmean, stdev
@@ -23,6 +25,7 @@ import numpy as np
 from kit.results import arguments
 
 from benchmarks.goals import goals_of
+from benchmarks.kept_runs import KeptRuns
 from benchmarks.openb import capacity_of, engine_of, machines_of, request, requests, tasks_in
 from benchmarks.report import conclude
 from pumice.scheduler.state.ledger import Holding
@@ -153,20 +156,24 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--streams", type=int, default=5)
     parser.add_argument("--policies", default=f"{SHIPPED},fgd,binpack,{BEST_FIT}")
     parser.add_argument("--cells", default=",".join(CELLS))
+    parser.add_argument("--runs", default="", help="a file that keeps each run as it ends, and knows those that it has")
     options = parser.parse_args(argv)
     if not options.data:
         print("openb_churn: not run, for the trace is not ours to ship: name its folder, or set PUMICE_OPENB", file=sys.stderr)
         return 0
     data, streams = Path(options.data), 1 if options.quick else options.streams
-    result: dict[str, Any] = {}
-    for cell in (CELLS[:1] if options.quick else options.cells.split(",")):
-        pods, _, load = cell.partition("@")
-        tasks = tasks_in(data, pods)
-        result[cell] = {
-            policy: summary([stream(policy, data, tasks, float(load), 42 + seed) for seed in range(streams)])
-            for policy in options.policies.split(",")
-        }
-        print(cell, result[cell], file=sys.stderr)
+    cells = CELLS[:1] if options.quick else options.cells.split(",")
+    policies, kept = options.policies.split(","), KeptRuns(options.runs)
+    found: dict[str, dict[str, list[dict[str, float]]]] = {cell: {policy: [] for policy in policies} for cell in cells}
+    for seed in range(42, 42 + streams):  # outside the cells: what is cut off has as many streams of each
+        for cell in cells:
+            pods, _, load = cell.partition("@")
+            tasks = tasks_in(data, pods)
+            for policy in policies:
+                run = kept.of(f"{cell} {policy} {seed}", partial(stream, policy, data, tasks, float(load), seed))
+                found[cell][policy].append(run)
+                print(seed, cell, policy, run, file=sys.stderr)
+    result: dict[str, Any] = {cell: {policy: summary(runs) for policy, runs in row.items()} for cell, row in found.items()}
     return conclude("openb_churn", result, goals_of("openb_churn", figures(result)), keep=options.save, quick=options.quick)
 
 

@@ -16,6 +16,7 @@ from kit.objects import group, node, pod
 from kit.scheduler_daemon import CONF, create, daemon
 from kit.virtual_time import run_virtually
 from pumice.apps.service.http import read_process
+from pumice.metrics.claims import ShareView, claim_families
 from pumice.metrics.monitor import CardView, ContainerView, MonitorView, Trouble, UnaccountedView, monitor_page
 from pumice.metrics.npu import Holder, SliceView, SoftView, npu_families
 from pumice.metrics.text import process_families, render
@@ -74,6 +75,7 @@ def pages() -> dict[str, str]:
                                              {("default", "team", "NVIDIA-T4", "vgpu"): nothing()}) + _process(),
         "volcano-admission": webhook_page({("/jobs/validate", "refused"): 3}, answer_seconds()),
         "volcano-device-plugin": _npus(),
+        "pumice-dra-driver": _claims(),
         "volcano-vgpu-monitor": _monitor(),
     }  # fmt: skip
 
@@ -90,6 +92,11 @@ def _monitor() -> str:
     return monitor_page(MonitorView(
         [card], [train], [slice_], [CARD], [UnaccountedView(CARD, 2 << 30, "default", "g-0", "train")],
         [Trouble("default", "g-0", "train", "memory-limit")], bad=1, strangers=1, silent=2.0), 1760000010.0)  # fmt: skip
+
+
+def _claims() -> str:
+    share = ShareView("default", "c", "gpu", "s", "gpu-0-shared", CARD, ["p"], 1 << 30, 50, 1 << 20)
+    return render(claim_families("n1", [share], 0))
 
 
 def _npus() -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kit.device_world import A100, card
 from kit.engine_world import DEVICES_ONLY, World
-from kit.objects import node, pod
+from kit.objects import budget, group, node, pod
 from kit.seeds import chosen_seed
 
 from pumice.audit.auditor import audit
@@ -29,10 +29,10 @@ MOST = 4
 SEED = chosen_seed()
 
 
-def nodes(rng: Random) -> list[Json]:
-    """Two or three with one to three cards, shared by memory and cores or cut into MIG slices."""
+def nodes(rng: Random, times: int = 1) -> list[Json]:
+    """Two or three with one to three cards, shared by memory and cores or cut into MIG slices; or so many times as many."""
     found = []
-    for at in range(rng.randint(2, 3)):
+    for at in range(rng.randint(2 * times, 3 * times)):
         cards = rng.randint(1, 3)
         if rng.random() < 0.35:
             entries = "".join(card(f"GPU-n{at}-{i}", 40536, 7, A100, mode="mig") for i in range(cards))
@@ -53,15 +53,23 @@ def shape(rng: Random, mig: bool) -> Json:
     return share
 
 
-def fragmented(seed: int) -> World | None:
-    """A cluster of which half of the pods have left, and a pod that fits nowhere; None where every pod fits."""
+def fragmented(seed: int, times: int = 1) -> World | None:
+    """A cluster of which a third of the pods have left, and a pod that fits nowhere; None where every pod fits. Some pods are
+    more important, of gangs, or guarded by budgets."""
     rng = Random(seed)
     world = World(DEVICES_ONLY % rng.choice(("binpack", "spread")), seed=seed)
-    world.add(*nodes(rng))
+    world.add(*nodes(rng, times))
     mig = any(",mig:" in n["metadata"]["annotations"][names.NODE_VGPU_REGISTER] for n in world.nodes.values())
-    for i in range(rng.randint(6, 16)):
+    for name in ("b0", "b1"):
+        world.add(budget(name, {"app": name}, rng.randint(0, 2)))
+    for name in ("g0", "g1", "g2"):
+        world.add(group(name, minimum=rng.randint(1, 2)))
+    for i in range(rng.randint(6 * times, 16 * times)):
         more = {"annotations": {}} | shape(rng, mig)
         more["annotations"] |= {names.MOVE: "false"} if rng.random() < 0.1 else {}
+        more |= {"labels": {"app": rng.choice(("b0", "b1"))}} if rng.random() < 0.15 else {}
+        more |= {"group": rng.choice(("g0", "g1", "g2"))} if rng.random() < 0.15 else {}
+        more |= {"priority": 9} if rng.random() < 0.1 else {}
         world.add(pod(f"p{i}", owner="" if rng.random() < 0.1 else f"o{i}", **more))
     world.settle(12)
     for key, one in list(world.pods.items()):
@@ -69,9 +77,10 @@ def fragmented(seed: int) -> World | None:
             world.remove("Pod", key)
         else:
             world.set_phase(one["metadata"]["name"], "Running")
-    for i in range(20):
+    priority = rng.choice((None, None, 9))
+    for i in range(20 * times):
         claimant = f"late{i}"
-        world.add(pod(claimant, **shape(rng, mig)))
+        world.add(pod(claimant, **shape(rng, mig), priority=priority))
         world.settle(2)
         if not world.pods[f"default/{claimant}"]["spec"].get("nodeName"):
             return world
@@ -81,7 +90,7 @@ def fragmented(seed: int) -> World | None:
 
 def case_of(world: World) -> Case:
     objects = {"nodes": list(world.nodes.values()), "pods": list(world.pods.values()), "queues": list(world.queues.values()),
-               "podGroups": list(world.groups.values())}  # fmt: skip
+               "podGroups": list(world.groups.values()), "disruptionBudgets": list(world.budgets.values())}  # fmt: skip
     return Case(now=1.8e9, scheduler_conf=world.conf, objects=copy.deepcopy(objects))
 
 
@@ -153,11 +162,10 @@ def fewest(case: Case, goal: Goal, most: int) -> int | None:
 
 def carry_out(world: World, answer: Answer) -> None:
     """As ``pumice defrag apply`` does: one eviction after the other, with the cards cordoned that are kept."""
-    kept = {one.node: set(one.uuids) for one in answer.kept}
     for step, move in enumerate(answer.moves):
-        here = kept.get(move.source.node, set()) | set(move.leaves)
-        cordon(world, {**kept, move.source.node: here})
+        cordon(world, {one.node: set(one.uuids) for one in move.closed})
         old = world.pods[move.pod]
+        assert may_be_moved(world, old), move
         world.delete_pod(old["metadata"]["name"])
         fresh = copy.deepcopy(old)
         fresh["spec"].pop("nodeName")
@@ -169,10 +177,25 @@ def carry_out(world: World, answer: Answer) -> None:
         fresh["status"] = {"phase": "Pending"}
         world.add(fresh)
         world.settle(12)
-        assert bool(world.pods[move.pod]["spec"].get("nodeName")) is not move.waits
+        assert world.pods[move.pod]["spec"].get("nodeName") or move.waits
     if not answer.frees:
         cordon(world, {})
     world.settle(12)
+
+
+def may_be_moved(world: World, moved: Json) -> bool:
+    """By the API objects alone."""
+    meta = moved["metadata"]
+    here = [one for one in world.pods.values() if one["spec"].get("nodeName") and one is not moved]
+    group_ = world.groups.get(f"default/{meta['annotations'].get(names.GROUP_NAME)}")
+    mine = meta["annotations"].get(names.GROUP_NAME)
+    alike = [one for one in here if one["metadata"]["annotations"].get(names.GROUP_NAME) == mine]
+    guard = world.budgets.get(f"default/{meta['labels'].get('app')}")
+    guarded = [one for one in world.pods.values() if one["metadata"]["labels"].get("app") == meta["labels"].get("app")]
+    down = sum(not one["spec"].get("nodeName") for one in guarded if one["metadata"]["uid"].endswith("-again"))
+    whole = group_ is None or group_["spec"]["minMember"] <= 1 or len(alike) >= group_["spec"]["minMember"]
+    allowed = guard is None or guard["status"]["disruptionsAllowed"] > down
+    return bool(meta.get("ownerReferences")) and meta["annotations"].get(names.MOVE) != "false" and whole and allowed
 
 
 def cordon(world: World, cards: dict[str, set[str]]) -> None:
@@ -225,3 +248,17 @@ def test_the_plan_is_nearly_as_short_as_brute_force_finds_and_the_promised_pod_s
 def test_the_same_on_a_thousand_clusters() -> None:
     found = [check(seed) for seed in range(1000)]
     assert found.count("as few") > 300, {what: found.count(what) for what in set(found)}
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 4))
+def test_on_clusters_of_ten_times_the_size_whoever_is_moved_may_be_and_the_promised_pod_starts(seed: int) -> None:
+    world = fragmented(seed, times=10)
+    if world is None:
+        return
+    (late,) = (key for key in world.pods if "/late" in key)
+    case, goal = case_of(world), ForPod(*late.split("/"))
+    answers = [planned(lambda: engine_of(case), case.objects, case.now, goal, Limits(moves=2)) for _ in range(2)]
+    assert answers[0] == answers[1]
+    carry_out(world, answers[0])
+    assert not answers[0].moves or world.pods[late]["spec"].get("nodeName")
+    assert not audit(world.nodes.values(), world.pods.values())

@@ -280,6 +280,24 @@ def test_the_npus_plugin_goes_where_it_is_sent(mode: str, name: str) -> None:
     assert container["args"][-1] == "--log-level=debug"
 
 
+def test_the_driver_of_claims_is_there_where_it_is_asked_for_and_goes_where_it_is_sent() -> None:
+    assert "pumice-dra-driver" not in plain().names("DaemonSet")
+    assert plain().names("DeviceClass") == []
+    found = Rendering({"draDriver": {
+        "enabled": True, "worlds": "both", "extraArgs": ["--log-level=debug"], "extraEnvs": {"CDI_ROOT": "/etc/cdi"},
+        "resources": LIMITS, "nodeSelector": {"more": "yes"}, "tolerations": TOLERATED, "runtimeClassName": "nvidia",
+        "updateStrategy": {"type": "OnDelete"}, "priorityClassName": "ours"}})  # fmt: skip
+    pod, container = found.pod("pumice-dra-driver"), found.container("pumice-dra-driver")
+    assert (pod["tolerations"], pod["runtimeClassName"], pod["priorityClassName"]) == (TOLERATED, "nvidia", "ours")
+    assert pod["nodeSelector"] == {"pumice.io/claims": "on", "more": "yes"}
+    assert container["resources"] == LIMITS
+    assert container["args"][-2:] == ["--worlds=both", "--log-level=debug"]
+    assert container["env"][-1] == {"name": "CDI_ROOT", "value": "/etc/cdi"}
+    assert found("DaemonSet", "pumice-dra-driver")["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    assert found.names("DeviceClass") == ["gpu.pumice.io", "whole.gpu.pumice.io"]
+    assert "does not serve resource.k8s.io/v1" in refusal({"draDriver": {"enabled": True}}, "--kube-version=1.33.9")
+
+
 def test_only_the_served_ports_are_reachable_where_that_is_asked_for() -> None:
     assert plain().names("NetworkPolicy") == []
     readers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]

@@ -5,21 +5,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from kit.objects import node, pod
 from kit.scheduler_daemon import Daemon, create, daemon
 from kit.virtual_time import run_virtually
 
-from pumice.apps.moving import Mover
+from pumice.apps.moving import Mover, _at
 from pumice.cli.casefile import Case, engine_of
-from pumice.cli.defrag import opened
+from pumice.cli.defrag import opened, taken_over
 from pumice.cli.picture import collect
+from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError
 from pumice.scheduler.explaining.moves import ForPod, Limits
-from pumice.simulation.moving import Answer, planned
+from pumice.simulation.moving import Answer, HeldCard, Place, planned
+from pumice.simulation.rest_of_plan import Outlook, outlook
 from pumice.wire import kinds, names
 
 Json = dict[str, Any]
@@ -83,7 +86,22 @@ async def answer(running: Daemon, ours: Mapping[str, frozenset[str]] | None = No
 
 
 async def applied(running: Daemon, plan: Answer) -> str:
-    return await Mover(running.cluster, lambda ours: answer(running, ours), running.clock.sleep).carry_out(plan)
+    return await mover(running, plan).carry_out(plan)
+
+
+def mover(running: Daemon, plan: Answer) -> Mover:
+    async def again(ours: Mapping[str, frozenset[str]], done: int, moved: Sequence[str]) -> Outlook:
+        case = await picture(running, ours)
+        return outlook(lambda: engine_of(case), case.objects, case.now, plan, done, moved, LIMITS)
+
+    return Mover(running.cluster, again, running.clock.sleep)
+
+
+def mover_again(running: Daemon, plan: Answer) -> Mover:
+    """As the command makes it that is given again."""
+    moving = mover(running, plan)
+    moving.closed = {"n1": frozenset({"GPU-n1-0", "GPU-n1-1"})}
+    return moving
 
 
 async def cordons(running: Daemon) -> str:
@@ -154,7 +172,171 @@ def test_a_pod_that_has_since_said_no_is_left_alone() -> None:
         for name in ("a", "b"):
             note = {"metadata": {"annotations": {names.MOVE: "false"}}}
             await running.cluster.patch(kinds.PODS, name, note, "default")
-        assert "1 moves do not lead there: no plan" in await applied(running, plan)
+        assert "1 moves do not lead there: default/" in await applied(running, plan)
         assert {"a", "b"} <= set(await running.cluster.pods())
 
     scenario(story)
+
+
+# -- answers that are lost, and a run that is killed ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("code", "done"), [
+    (403, False), (429, False), (500, False), (504, False), (0, False), (504, True), (0, True),
+])  # fmt: skip
+def test_an_eviction_without_an_answer_goes_by_what_became_of_the_pod(code: int, done: bool) -> None:
+    async def story(running: Daemon) -> None:
+        plan = await _both_on_cards_of_their_own(running)
+
+        def fault(verb: str, path: str) -> Any:
+            return (ApiError(code, "Timeout", "no answer"), done) if path.endswith("/eviction") else None
+
+        running.cluster.fault = fault  # type: ignore[method-assign]
+        why = await applied(running, plan)
+        assert (why == "") is done, why
+        assert await running.bound("late") is done
+
+    scenario(story)
+
+
+def test_a_cordon_whose_answer_is_lost_is_opened_all_the_same() -> None:
+    async def story(running: Daemon) -> None:
+        plan = await _both_on_cards_of_their_own(running)
+        asked = []
+
+        def fault(verb: str, path: str) -> Any:
+            if verb == "PATCH" and path.endswith("/nodes/n1"):
+                asked.append(path)
+                return (ApiError(504, "Timeout", "no answer"), True) if len(asked) == 1 else None
+            return None
+
+        running.cluster.fault = fault  # type: ignore[method-assign]
+        assert "0 of 1 moves were carried out" in await applied(running, plan)
+
+    scenario(story)
+
+
+def test_cards_that_cannot_be_opened_are_named_with_the_command_that_opens_them() -> None:
+    async def story(running: Daemon) -> None:
+        plan = await _both_on_cards_of_their_own(running)
+        moving = mover(running, plan)
+        said: list[str] = []
+        refused: list[str] = []
+        moving.say = said.append
+
+        def fault(verb: str, path: str) -> Any:
+            if path.endswith("/eviction") or (verb == "PATCH" and path.endswith("/nodes/n1") and refused):
+                refused.append(path)
+                return ApiError(403, "Forbidden", "not you"), False
+            return None
+
+        running.cluster.fault = fault  # type: ignore[method-assign]
+        assert "was refused" in await moving.carry_out(plan)
+        assert "kubectl annotate node n1 pumice.io/cordoned-cards-" in said[-1], said
+        running.cluster.fault = lambda verb, path: None  # type: ignore[method-assign]
+        assert await mover_again(running, plan).open(plan.goal) == ""
+
+    scenario(story)
+
+
+class Away:
+    """A client that gets no pods for a while once it has evicted one."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.cluster, self.refusals = cluster, 0
+
+    def __getattr__(self, verb: str) -> Any:
+        async def call(*args: Any, **more: Any) -> Any:
+            if verb == "create":
+                self.refusals = 8
+            elif verb == "list" and self.refusals > 1:
+                self.refusals -= 1
+                raise ApiError((503, 429, 0)[self.refusals % 3], "ServiceUnavailable", "starting")
+            return await getattr(self.cluster, verb)(*args, **more)
+
+        return call
+
+
+def test_an_api_server_that_is_away_while_a_pod_is_awaited_ends_nothing() -> None:
+    async def story(running: Daemon) -> None:
+        plan = await _both_on_cards_of_their_own(running)
+        moving = mover(running, plan)
+        moving.kube = away = Away(running.cluster)  # type: ignore[assignment]
+        assert await moving.carry_out(plan) == ""
+        assert away.refusals == 1
+
+    scenario(story)
+
+
+def test_another_run_for_another_goal_is_not_disturbed() -> None:
+    async def story(running: Daemon) -> None:
+        plan = await _both_on_cards_of_their_own(running)
+        held = {names.HELD_FOR_MOVES: "pod default/other: GPU-else", names.CORDONED_CARDS: "GPU-else"}
+        await running.cluster.patch(kinds.NODES, "n1", {"metadata": {"annotations": held}})
+        assert "held for pod default/other by another pumice defrag apply" in await applied(running, plan)
+        assert await cordons(running) == "GPU-else"
+        with pytest.raises(BadInput, match="held for pod default/other"):
+            taken_over(await picture(running, {}), plan.goal)
+        await _cordon(running, None)
+
+    scenario(story)
+
+
+class Killed(BaseException):
+    """No ``except`` of a process sees its end."""
+
+
+class Mortal:
+    """A client whose process ends at one of its writes, before it or behind it."""
+
+    def __init__(self, cluster: Any, at: int, *, behind: bool) -> None:
+        self.cluster, self.left, self.behind = cluster, at, behind
+
+    def __getattr__(self, verb: str) -> Any:
+        async def call(*args: Any, **more: Any) -> Any:
+            writes = verb in ("create", "patch")
+            if self.left < 0 or (writes and self.left == 0 and not self.behind):
+                self.left = -1
+                raise Killed
+            answer = await getattr(self.cluster, verb)(*args, **more)
+            if writes:
+                self.left -= 1
+                if self.left < 0:
+                    raise Killed
+            return answer
+
+        return call
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("at", range(4))
+def test_a_run_that_is_killed_anywhere_is_ended_by_the_same_command_again(at: int, behind: bool) -> None:
+    async def story(running: Daemon) -> None:
+        plan = await _both_on_cards_of_their_own(running)
+        moving = mover(running, plan)
+        moving.kube = Mortal(running.cluster, at, behind=behind)  # type: ignore[assignment]
+        with contextlib.suppress(Killed):
+            await moving.carry_out(plan)
+        await running.clock.sleep(10)
+        for _ in range(2):  # the second command has nothing left to do
+            before = taken_over(await picture(running, {}), plan.goal)
+            late = (await running.cluster.pods())["late"]
+            if late["spec"].get("nodeName"):
+                assert await mover_again(running, plan).open(plan.goal) == ""
+                continue
+            rest = await answer(running, before)
+            moving = mover(running, rest)
+            moving.closed = before
+            assert await (moving.carry_out(rest) if rest.moves else moving.open(rest.goal)) == ""
+            await running.clock.sleep(10)
+        assert await running.bound("late")
+
+    scenario(story)
+
+
+def test_a_card_is_no_part_of_another_card_with_a_longer_number() -> None:
+    place = Place("n1", (HeldCard(1, "Ascend910-1", 0, 0),))
+    made = pod("a", annotations={"huawei.com/Ascend910": "[Ascend910-1]"}, nodeName="n1")
+    assert _at(made, place)
+    made["metadata"]["annotations"] = {"huawei.com/Ascend910": "Ascend910-10,Ascend910-11"}
+    assert not _at(made, place)

@@ -10,6 +10,13 @@
 {{- fail (printf "custom.%s_replicas of two or more want custom.leader_elect_enable: each would do the other's work" $component) }}
 {{- end }}
 {{- end }}
+{{- if .Values.draDriver.enabled }}
+{{- $served := semverCompare ">=1.34.0-0" .Capabilities.KubeVersion.Version }}
+{{- if lookup "v1" "Namespace" "" "kube-system" }}{{ $served = .Capabilities.APIVersions.Has "resource.k8s.io/v1" }}{{ end }}
+{{- if not $served }}
+{{- fail "draDriver.enabled: this API server does not serve resource.k8s.io/v1, which Kubernetes has from 1.34 on" }}
+{{- end }}
+{{- end }}
 {{- include "pumice.checksOfTexts" . }}
 {{- include "pumice.checksOfTheCluster" . }}
 {{- end }}

@@ -9,6 +9,7 @@
 {{- if and $cards.enabled (eq $cards.sharing "gpushare") }}{{ $files = append $files "volcano-device-plugin.yml" }}
 {{- else if or $cards.enabled $cards.monitor.enabled }}{{ $files = append $files "volcano-vgpu-device-plugin.yml" }}{{ end }}
 {{- if $cards.mig.enabled }}{{ $files = append $files "volcano-vgpu-device-plugin-mig.yml" }}{{ end }}
+{{- if .Values.draDriver.enabled }}{{ $files = append $files "pumice-dra-driver.yml" }}{{ end }}
 {{- if $chips.enabled }}{{ $files = concat $files (list "ascend-device-configmap.yml" "ascend-device-plugin.yml") }}{{ end }}
 {{- if $chips.mindcluster }}{{ $files = concat $files (list "volcano-mindcluster.yml" "ascend-mindcluster-plugin.yml") }}{{ end }}
 {{- range $file, $kind := include "pumice.policies" . | fromYaml }}

@@ -7,6 +7,7 @@
 {{- else if eq $name "volcano-vgpu-monitor" }}{{ include "pumice.monitor" .root }}
 {{- else if hasPrefix "volcano-device-plugin" $name }}{{ include "pumice.cards" .root }}
 {{- else if contains "ascend" $name }}{{ include "pumice.chips" .root }}
+{{- else if eq $name "pumice-dra-driver" }}{{ include "pumice.claims" .root }}
 {{- else }}{{ fail (printf "no values speak of %s" $name) }}
 {{- end }}
 {{- end }}
@@ -59,6 +60,16 @@
 {{- with .Values.devicePlugin }}
 {{- toYaml (dict
   "args" .monitor.extraArgs "resources" .monitor.resources "nodeSelector" .nvidiaNodeSelector "tolerations" .tolerations
+  "updateStrategy" .updateStrategy "priorityClassName" .priorityClassName "runtimeClassName" .runtimeClassName) }}
+{{- end }}
+{{- end }}
+
+{{- define "pumice.claims" -}}
+{{- with .Values.draDriver }}
+{{- $args := list }}
+{{- with .worlds }}{{ $args = append $args (printf "--worlds=%s" .) }}{{ end }}
+{{- toYaml (dict
+  "args" (concat $args .extraArgs) "env" .extraEnvs "resources" .resources "nodeSelector" .nodeSelector "tolerations" .tolerations
   "updateStrategy" .updateStrategy "priorityClassName" .priorityClassName "runtimeClassName" .runtimeClassName) }}
 {{- end }}
 {{- end }}

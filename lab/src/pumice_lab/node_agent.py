@@ -41,7 +41,7 @@ from pumice.ports.cluster import Cluster
 from pumice.ports.mps import PROGRAM
 from pumice.wire import names, variables
 from pumice.wire.cdi import strategies
-from pumice.wire.kinds import CONFIGMAPS
+from pumice.wire.kinds import CONFIGMAPS, DEVICE_CLASSES
 from pumice.wire.node_config import LIST, parse_node_config
 from pumice.wire.objects import ConfigMap, decode
 from pumice.wire.scheduler_conf import parse_scheduler_conf
@@ -105,6 +105,7 @@ async def run(settings: AgentSettings, *, cluster: Cluster, clock: Clock, rng: r
             _serve_plugin(settings, modes, cluster, clock, rng, ready, begin_again),
             supervised("monitor", lambda: monitor.run(
                 _monitor(settings), cluster=cluster, clock=clock, rng=rng, stop=stop), stop=stop, clock=clock, log=log),
+            supervised("claims", lambda: _serve_claims(settings, cluster, clock, rng), stop=stop, clock=clock, log=log),
         ]  # fmt: skip
     await run_until(stop, *jobs)
 
@@ -195,6 +196,48 @@ def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, 
         mps_program=str(Path(settings.machine, "bin", PROGRAM)) if settings.machine else PROGRAM, **_named(settings),
     )  # fmt: skip
     return lambda: vgpu_plugin.run(vgpu, cluster=cluster, clock=clock, rng=rng, stop=stop, ready=ready)
+
+
+async def _serve_claims(settings: AgentSettings, cluster: Cluster, clock: Clock, rng: random.Random) -> None:
+    """Run the driver of claims while a DeviceClass names it: until then it costs one watch."""
+    named: set[str] = set()
+    driver: asyncio.Task[None] | None = None
+    stop = asyncio.Event()
+    try:
+        async for event in cluster.watch(DEVICE_CLASSES):
+            if event.type in ("ADDED", "MODIFIED", "DELETED"):
+                name = decode(ConfigMap, event.raw).metadata.name
+                named.discard(name)
+                if event.type != "DELETED" and names.CLAIM_DRIVER.encode() in event.raw:
+                    named.add(name)
+            if named and driver is None:
+                log.info("serving claims node=%s classes=%s", settings.node, ",".join(sorted(named)))
+                stop = asyncio.Event()
+                driver = asyncio.create_task(_claims(settings, cluster, clock, rng, stop))
+            elif not named and driver is not None:
+                stop.set()
+                await driver
+                driver = None
+    finally:
+        if driver is not None:
+            stop.set()
+            await asyncio.wait({driver}, timeout=LEAVING)
+            driver.cancel()
+            await asyncio.gather(driver, return_exceptions=True)
+
+
+async def _claims(
+    settings: AgentSettings, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event
+) -> None:
+    from pumice.devices.nvidia_vgpu.plugin import claim_daemon  # who uses no claims does not load it
+
+    driver = claim_daemon.Settings(
+        node_name=settings.node, kubelet_dir=Path(settings.plugin_dir).parent, hook_path=settings.hook_path,
+        lock_dir=settings.hook_path / "lock", library=Path(settings.library) if settings.library else None,
+        nvml=settings.nvml, cdi_folder=Path(settings.directory, "cdi"), booking_dirs=booking_dirs(os.environ),
+    )  # fmt: skip
+    await supervised("driver of claims", lambda: claim_daemon.run(driver, cluster=cluster, clock=clock, rng=rng, stop=stop),
+                     stop=stop, clock=clock, log=log)  # fmt: skip
 
 
 def node_config_of(settings: AgentSettings) -> Path:

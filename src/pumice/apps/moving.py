@@ -1,17 +1,20 @@
 """Carrying a plan of ``pumice defrag`` out: one eviction at a time, stopped where the world is not what the plan saw.
 
 The scheduler decides where each pod goes. The cards that the plan keeps are cordoned while pods are moved, and open again at the
-end, whatever happened. Nothing is undone: a pod that was moved stays where it is.
+end, whatever happened; a run that was killed leaves them marked on their nodes, and the next one for the same goal takes them
+over. Nothing is undone: a pod that was moved stays where it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.simulation.moving import Answer, MoveView, Place
+from pumice.simulation.rest_of_plan import Outlook
 from pumice.wire import kinds, names
 
 Json = dict[str, Any]
@@ -21,6 +24,12 @@ PATIENCE = 300.0
 """Seconds that a moved pod is given to run, and the promised one to be bound."""
 CONFLICTS = 5
 """Times that a node's annotation is written anew when somebody else wrote the node meanwhile."""
+UNCLEAR = frozenset({0, 408, 500, 502, 503, 504})
+"""Answers after which what was asked for may have been done all the same."""
+DOUBTS = 10
+"""Looks at a pod of which it is not known whether it was evicted."""
+_NO_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+"""What stands between the UUIDs of cards in annotations."""
 
 
 class Stopped(Exception):
@@ -29,76 +38,88 @@ class Stopped(Exception):
 
 @dataclass(slots=True)
 class Mover:
-    """``again``: the plan for what is left, from the world as it is without the cards in that mapping being cordoned."""
+    """``again``: a look at the rest of the plan, from the world as it is without the cards in that mapping being cordoned, after
+    so many moves that made pods with these uids."""
 
     kube: Cluster
-    again: Callable[[Mapping[str, frozenset[str]]], Awaitable[Answer]]
+    again: Callable[[Mapping[str, frozenset[str]], int, Sequence[str]], Awaitable[Outlook]]
     sleep: Callable[[float], Awaitable[None]]
     say: Callable[[str], None] = print
     closed: dict[str, frozenset[str]] = field(default_factory=dict)
-    """The cards that are cordoned by us, by node."""
+    """The cards that are cordoned by us, or may be, by node."""
 
     async def carry_out(self, plan: Answer) -> str:
         """Return why it stopped; empty when the goal is met."""
-        kept = {one.node: frozenset(one.uuids) for one in plan.kept}
-        done = 0
+        done: list[str] = []
+        why = ""
         try:
-            seen = {uid_of(pod) for pod in await self._pods()}
-            for done, move in enumerate(plan.moves):
-                if await self._reached(plan, done, seen):
-                    break
-                await self._cordon({**kept, move.source.node: kept.get(move.source.node, frozenset()) | set(move.leaves)})
-                seen.add(await self._move(move, seen))
-                self.say(f"{done + 1}/{len(plan.moves)} {move.pod}: {'evicted, it waits' if move.waits else 'runs again'}")
-            done = len(plan.moves)
-            await self._cordon({})
-            await self._started(plan)
+            await self._steps(plan, done)
         except Stopped as stopped:
-            return f"{stopped}; {done} of {len(plan.moves)} moves were carried out"
+            why = f"{stopped}; {len(done)} of {len(plan.moves)} moves were carried out"
         except ApiError as error:
-            return f"the API server refused: {error}; {done} of {len(plan.moves)} moves were carried out"
+            why = f"the API server refused: {error}; {len(done)} of {len(plan.moves)} moves were carried out"
         finally:
-            if any(self.closed.values()):
-                await self._cordon({})
-        return ""
+            left = await self.open(plan.goal)
+            if left:
+                self.say(left)
+        return why or left
+
+    async def open(self, goal: str) -> str:
+        """Open the cards that are cordoned by us. Returns what stays cordoned, and how people open it; empty: nothing."""
+        left = {}
+        for node in [node for node, cards in self.closed.items() if cards]:
+            try:
+                self.closed[node] = await self._write(node, goal, frozenset())
+            except (ApiError, Stopped) as error:
+                if not isinstance(error, ApiError) or error.code != 404:
+                    left[node] = str(error)
+        return "; ".join(
+            f"cards of {node} stay cordoned ({why}): the same command again opens them, "
+            f"or kubectl annotate node {node} {names.CORDONED_CARDS}- {names.HELD_FOR_MOVES}-"
+            for node, why in left.items()
+        )
+
+    async def _steps(self, plan: Answer, done: list[str]) -> None:
+        """``done``: uids of the pods that were made anew, filled as it goes."""
+        seen = {uid_of(pod) for pod in await self._pods()}
+        for step, move in enumerate(plan.moves):
+            if await self._reached(plan, step, seen, done):
+                break
+            await self._cordon(plan.goal, {one.node: frozenset(one.uuids) for one in move.closed})
+            done.append(await self._move(move, seen))
+            seen.add(done[-1])
+            self.say(f"{step + 1}/{len(plan.moves)} {move.pod}: {'evicted, it waits' if move.waits else 'runs again'}")
+        await self._cordon(plan.goal, {})
+        await self._started(plan)
 
     # -- one step -------------------------------------------------------------------------------------------------
 
-    async def _reached(self, plan: Answer, done: int, seen: set[str]) -> bool:
+    async def _reached(self, plan: Answer, step: int, seen: set[str], done: Sequence[str]) -> bool:
         """Return whether no more need be moved. Look again: the pods of the plan are what and where they were, nobody
         came onto its cards, and the engine still finds that the rest leads to the goal. Raises Stopped."""
         pods = {uid_of(pod): pod for pod in await self._pods()}
-        for move in plan.moves[done:]:
+        for move in plan.moves[step:]:
             pod = pods.get(move.uid)
             if pod is None or not _at(pod, move.source) or pod["metadata"].get("deletionTimestamp"):
                 raise Stopped(f"{move.pod} is not where the plan saw it")
         for start in plan.starts:
             if start.uid not in pods or pods[start.uid]["spec"].get("nodeName"):
                 raise Stopped(f"{start.pod} does not wait any more")
-        cards = {uuid for one in plan.kept for uuid in one.uuids} | {c.uuid for m in plan.moves[done:] for c in m.target.cards}
+        cards = {uuid for one in plan.kept for uuid in one.uuids} | {c.uuid for m in plan.moves[step:] for c in m.target.cards}
         for uid, pod in pods.items():
-            if uid not in seen and pod["spec"].get("nodeName") and cards.intersection(_held(pod, cards)):
+            if uid not in seen and pod["spec"].get("nodeName") and _held(pod, cards):
                 raise Stopped(f"{pod['metadata']['namespace']}/{pod['metadata']['name']} has come onto a card of the plan")
-        left = len(plan.moves) - done
-        found = await self.again(self.closed)
-        if found.reached:
-            return True
-        if not found.moves or len(found.moves) > left:
-            raise Stopped(f"looked at again, {left} moves do not lead there: {found.summary}")
-        return False
+        found = await self.again(self.closed, step, done)
+        if found.why:
+            raise Stopped(f"looked at again, {len(plan.moves) - step} moves do not lead there: {found.why}")
+        return found.reached
 
     async def _move(self, move: MoveView, seen: set[str]) -> str:
         """Evict a pod and wait for the one that its controller makes in its place. Returns the uid of that one."""
-        namespace, _, name = move.pod.partition("/")
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace},
-                    "deleteOptions": {"preconditions": {"uid": move.uid}}}  # fmt: skip
-        try:
-            await self.kube.create(kinds.PODS, eviction, namespace, subresource="eviction", name=name)
-        except ApiError as error:
-            raise Stopped(f"the eviction of {move.pod} was refused: {error.message}") from error
+        await self._evict(move)
         waited = 0.0
         while waited <= PATIENCE:
-            pods = {uid_of(pod): pod for pod in await self._pods(namespace)}
+            pods = {uid_of(pod): pod for pod in await self._patiently(move.pod.partition("/")[0])}
             fresh = next((pod for uid, pod in pods.items() if uid not in seen and move.owner in _owners(pod)), None)
             if fresh is not None and fresh["spec"].get("nodeName") and not move.waits and not _at(fresh, move.target):
                 raise Stopped(f"{fresh['metadata']['name']}, made anew for {move.pod}, is elsewhere than planned")
@@ -107,12 +128,29 @@ class Mover:
                 return uid_of(fresh)
             await self.sleep(LOOK_EVERY)
             waited += LOOK_EVERY
-        raise Stopped(f"{move.pod} does not run again after {PATIENCE:.0f} s")
+        raise Stopped(f"{move.pod} was evicted and does not run again after {PATIENCE:.0f} s")
+
+    async def _evict(self, move: MoveView) -> None:
+        """Raises Stopped where it was refused. An answer that was lost says nothing: then the pod is looked at."""
+        namespace, _, name = move.pod.partition("/")
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace},
+                    "deleteOptions": {"preconditions": {"uid": move.uid}}}  # fmt: skip
+        try:
+            await self.kube.create(kinds.PODS, eviction, namespace, subresource="eviction", name=name)
+        except ApiError as error:
+            if error.code not in UNCLEAR:
+                raise Stopped(f"the eviction of {move.pod} was refused: {error.message}") from error
+            for _ in range(DOUBTS):
+                pods = {uid_of(pod): pod for pod in await self._patiently(namespace, [{"metadata": {"uid": move.uid}}])}
+                if move.uid not in pods or pods[move.uid]["metadata"].get("deletionTimestamp"):
+                    return
+                await self.sleep(LOOK_EVERY)
+            raise Stopped(f"the eviction of {move.pod} was not answered, and the pod stays: {error.message}") from error
 
     async def _started(self, plan: Answer) -> None:
         waited = 0.0
         while waited <= PATIENCE:
-            pods = {uid_of(pod): pod for pod in await self._pods()}
+            pods = {uid_of(pod): pod for pod in await self._patiently()}
             if all(uid in pods and pods[uid]["spec"].get("nodeName") for uid in (start.uid for start in plan.starts)):
                 return
             await self.sleep(LOOK_EVERY)
@@ -122,36 +160,61 @@ class Mover:
     async def _pods(self, namespace: str = "") -> list[Json]:
         return list((await self.kube.list(kinds.PODS, namespace)).get("items") or ())
 
+    async def _patiently(self, namespace: str = "", unknown: Iterable[Json] = ()) -> list[Json]:
+        """The same while something is awaited: an API server that does not answer for a moment ends nothing. ``unknown``: what to
+        take for the pods then."""
+        try:
+            return await self._pods(namespace)
+        except ApiError as error:
+            if error.code not in UNCLEAR | {429}:
+                raise
+            return list(unknown)
+
     # -- cordoned cards -------------------------------------------------------------------------------------------
 
-    async def _cordon(self, cards: Mapping[str, frozenset[str]]) -> None:
+    async def _cordon(self, goal: str, cards: Mapping[str, frozenset[str]]) -> None:
         """Cordon these cards, and open those that we cordoned before; what others cordoned stays."""
         for node in sorted({*self.closed, *cards}):
-            wanted, ours = cards.get(node, frozenset()), self.closed.get(node, frozenset())
-            if wanted != ours:
-                self.closed[node] = await self._write(node, wanted, ours)
+            wanted = cards.get(node, frozenset())
+            if wanted != self.closed.get(node, frozenset()):
+                self.closed[node] = await self._write(node, goal, wanted)
 
-    async def _write(self, name: str, wanted: frozenset[str], ours: frozenset[str]) -> frozenset[str]:
-        """Returns those that are cordoned by us now."""
+    async def _write(self, name: str, goal: str, wanted: frozenset[str]) -> frozenset[str]:
+        """Returns those that are cordoned by us now. Raises Stopped where another run holds cards of the node."""
         for again in range(CONFLICTS):
             node = await self.kube.get(kinds.NODES, name)
-            text = (node["metadata"].get("annotations") or {}).get(names.CORDONED_CARDS, "")
-            theirs = [word for word in (part.strip() for part in text.split(",")) if word and word not in ours]
+            found = node["metadata"].get("annotations") or {}
+            if (other := held_for(found)) and other[0] != goal:
+                raise Stopped(f"cards of {name} are held for {other[0]} by another pumice defrag apply")
+            ours = self.closed.get(name, frozenset())
+            theirs = [word for word in _words(found.get(names.CORDONED_CARDS, "")) if word not in ours]
             more = wanted - set(theirs)
-            notes = {names.CORDONED_CARDS: ",".join([*theirs, *sorted(more)]) or None}
+            notes = {names.CORDONED_CARDS: ",".join([*theirs, *sorted(more)]) or None,
+                     names.HELD_FOR_MOVES: f"{goal}: {','.join(sorted(more))}" if more else None}  # fmt: skip
             body = {"metadata": {"annotations": notes, "resourceVersion": node["metadata"].get("resourceVersion")}}
+            self.closed[name] = ours | more  # before it is written: the answer may be lost
             try:
                 await self.kube.patch(kinds.NODES, name, body)
             except ApiError as error:
                 if error.code != 409 or again == CONFLICTS - 1:
                     raise
             else:
-                return frozenset(more)
-        return ours
+                return more
+        return wanted
+
+
+def held_for(annotations: Mapping[str, str]) -> tuple[str, frozenset[str]] | None:
+    """The goal for which a run holds cards of a node, and their UUIDs; None where none does."""
+    goal, colon, cards = annotations.get(names.HELD_FOR_MOVES, "").rpartition(": ")
+    return (goal, frozenset(_words(cards))) if colon else None
 
 
 def uid_of(pod: Json) -> str:
     return str(pod["metadata"].get("uid", ""))
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in (part.strip() for part in text.split(",")) if word]
 
 
 def _owners(pod: Json) -> Iterator[str]:
@@ -165,6 +228,6 @@ def _at(pod: Json, place: Place) -> bool:
 
 
 def _held(pod: Json, cards: set[str]) -> set[str]:
-    """Return those of the cards that its annotations name."""
+    """Return those of the cards that its annotations name, as whole words: card 1 is no part of card 10."""
     notes = " ".join((pod["metadata"].get("annotations") or {}).values())
-    return {uuid for uuid in cards if uuid in notes}
+    return cards.intersection(_NO_NAME.split(notes))

@@ -34,10 +34,12 @@ class From(StrEnum):
     HAMI = "hami"
 
 
-@app.command(name="convert", epilog="Examples: pumice convert gpu-pod.yaml -o diff;  pumice convert manifests/ --write")
+@app.command(name="convert", epilog="Examples: pumice convert gpu-pod.yaml -o diff;  pumice convert --to claims a.yaml")
 def command(
     files: Annotated[list[Path], flags.Argument(help="YAML or JSON files, or - for standard input; folders are searched.")],
-    to: Annotated[To, flags.Option("--to", help="Whose words: Pumice's are Volcano's and more.")] = To.PUMICE,
+    to: Annotated[
+        To, flags.Option("--to", help="Whose words: Pumice's are Volcano's and more; claims: shares as ResourceClaimTemplates.")
+    ] = To.PUMICE,
     source: Annotated[From, flags.Option("--from", help="hami: nvidia.com/gpu alone is HAMi's, not NVIDIA's own.")] = From.AUTO,
     write: Annotated[bool, flags.Option("--write", help="Write the files; nothing is printed but what was changed.")] = False,
     output: Annotated[As, flags.Option("-o", "--output", help="yaml, diff, or json with all changes.")] = As.YAML,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pumice.cli.casefile import Case
     from pumice.scheduler.explaining.moves import Goal, Limits
     from pumice.simulation.moving import Answer, Place
+    from pumice.simulation.rest_of_plan import Outlook
 
 app = flags.App(group=True, help="Move running pods so that a waiting one starts, or cards come free.",
                 epilog="Example: pumice defrag plan --for research/trainer-0")  # fmt: skip
@@ -84,29 +85,51 @@ def apply(
     # Only here: help and completion need no engine and no client.
     from pumice.adapters.kube import KubeClient
     from pumice.apps.moving import Mover
+    from pumice.cli.casefile import engine_of
     from pumice.cli.daemon import access_to_ask
     from pumice.cli.picture import Source, picture, refreshed
+    from pumice.simulation.rest_of_plan import outlook
 
     goal, limits = goal_of(wanted, free_cards, model), limits_of(max_moves, min_age)
     source = Source(kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ()))
-    answer = answered(picture(source), goal, limits)
+    case = picture(source)
+    before = taken_over(case, goal.text)
+    answer = answered(opened(case, before), goal, limits)
     show(answer, "text")
-    if not answer.moves:
-        raise SystemExit(0 if answer.reached else 1)
 
     async def run() -> str:
         async with KubeClient(access_to_ask(source.kubeconfig)) as kube:
 
-            async def again(ours: Mapping[str, frozenset[str]]) -> Answer:
-                return answered(opened(await refreshed(kube, source), ours), goal, limits)
+            async def again(ours: Mapping[str, frozenset[str]], done: int, moved: Sequence[str]) -> Outlook:
+                case = opened(await refreshed(kube, source), ours)
+                return outlook(lambda: engine_of(case), case.objects, case.now, answer, done, moved, limits)
 
-            return await Mover(kube, again, asyncio.sleep).carry_out(answer)
+            mover = Mover(kube, again, asyncio.sleep, closed=before)
+            return await (mover.carry_out(answer) if answer.moves else mover.open(goal.text))
 
-    why = asyncio.run(run())
+    why = asyncio.run(run()) if answer.moves or before else ""
     if why:
         print(f"stopped: {why}", file=sys.stderr)
         raise SystemExit(1)
+    if not answer.moves:
+        raise SystemExit(0 if answer.reached else 1)
     print(f"{answer.goal}: done")
+
+
+def taken_over(case: Case, goal: str) -> dict[str, frozenset[str]]:
+    """The cards that an earlier run for the same goal left cordoned, by node. Raises BadInput where a run for another goal holds
+    some."""
+    from pumice.apps.moving import held_for
+
+    found = {}
+    for node in case.objects.get("nodes", ()):
+        held = held_for(node["metadata"].get("annotations") or {})
+        if held is not None and held[0] != goal:
+            raise BadInput(f"cards of {node['metadata']['name']} are held for {held[0]} by another pumice defrag apply; one that "
+                           "was killed is ended by the same command again")  # fmt: skip
+        if held is not None:
+            found[node["metadata"]["name"]] = held[1]
+    return found
 
 
 def opened(case: Case, ours: Mapping[str, frozenset[str]]) -> Case:
@@ -117,7 +140,7 @@ def opened(case: Case, ours: Mapping[str, frozenset[str]]) -> Case:
         notes = node["metadata"].get("annotations") or {}
         mine = ours.get(node["metadata"]["name"], frozenset())
         if mine and names.CORDONED_CARDS in notes:
-            left = [word for word in notes[names.CORDONED_CARDS].split(",") if word not in mine]
+            left = [word for word in map(str.strip, notes[names.CORDONED_CARDS].split(",")) if word not in mine]
             notes[names.CORDONED_CARDS] = ",".join(left)
     return case
 

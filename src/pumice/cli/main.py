@@ -53,6 +53,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "doctor": ("pumice.cli.doctor", "Say what is wrong with a node or a cluster"),
         "inspect": ("pumice.cli.inspect", "Show the memory of shared cards, node by node"),
         "usage": ("pumice.cli.usage", "Say who held how many hours of which cards"),
+        "web": ("pumice.cli.web", "Show a cluster in a browser"),
     },
     "Daemons of a Kubernetes cluster": {
         "scheduler": ("pumice.cli.scheduler", "The batch scheduler"),

@@ -66,11 +66,7 @@ async def refreshed(kube: Cluster, source: Source) -> Case:
 async def collect(kube: Cluster, configmap: str, *, runs: bool = False) -> Case:
     """Read everything a decision looks at, with ``runs`` how long pods ran, too. Kinds that the cluster does not have are
     empty."""
-    case = Case(now=time.time())
-    case.scheduler_conf, settings = await _scheduler_conf(kube, configmap, case.remarks)
-    case.scheduler_names = (await _kept(kube, configmap)).get(names.SCHEDULER_NAMES_KEY, "").split() or case.scheduler_names
-    where = f"{settings.configmap_namespace}/{settings.configmap}"
-    case.device_config = await _device_config(kube, where, configmap, case.remarks)
+    case = await configuration(kube, configmap)
     for key, (resource, kind) in SLICES.items():
         if resource is not kinds.CONFIGMAPS:
             case.objects[key] = [trimmed(item, kind) for item in await _list(kube, resource)]
@@ -85,6 +81,16 @@ async def collect(kube: Cluster, configmap: str, *, runs: bool = False) -> Case:
     for number in range(today, today - RUNS_OF_DAYS, -1) if runs else ():
         record = await _data(kube, f"{configmap.partition('/')[0]}/{config_map_of(number)}", [], needed=False)
         case.runs += str((record or {}).get("runs", "")).splitlines()
+    return case
+
+
+async def configuration(kube: Cluster, configmap: str) -> Case:
+    """Read what the scheduler goes by, in a picture that has no objects yet. Raises BadInput and ApiError."""
+    case = Case(now=time.time())
+    case.scheduler_conf, settings = await _scheduler_conf(kube, configmap, case.remarks)
+    case.scheduler_names = (await _kept(kube, configmap)).get(names.SCHEDULER_NAMES_KEY, "").split() or case.scheduler_names
+    where = f"{settings.configmap_namespace}/{settings.configmap}"
+    case.device_config = await _device_config(kube, where, configmap, case.remarks)
     return case
 
 

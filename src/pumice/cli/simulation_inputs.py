@@ -17,7 +17,7 @@ import msgspec
 from pumice.cli.casefile import SLICES, Case, engine_of, trimmed
 from pumice.cli.fits import documents_of, scheduled_by, templates
 from pumice.cli.picture import Source, picture
-from pumice.cli.streams import read
+from pumice.cli.streams import read, read_rows
 from pumice.model.errors import BadInput, nearest
 from pumice.simulation.changes import added, outages, queue_of, recut, with_policy, without
 from pumice.simulation.generate import generate
@@ -32,7 +32,7 @@ from pumice.wire.quantity import parse_quantity
 BEGIN = 1_000_000_000.0
 """The time of day at which a play begins that has no dump."""
 MOST_PODS = 10**6
-"""The most pods that one workload of a manifest may have."""
+"""The most pods that one workload of a manifest, or one list of a trace, may have."""
 KINDS = {"Node": "nodes", "Queue": "queues", "PodGroup": "podGroups", "PriorityClass": "priorityClasses",
          "ResourceQuota": "resourceQuotas", "HyperNode": "hyperNodes", "PodDisruptionBudget": "disruptionBudgets"}  # fmt: skip
 """Kinds of manifests that are part of the cluster; what has a pod template arrives."""
@@ -70,7 +70,7 @@ class Variant:
 
 def variants_of(asked: Asked) -> list[Variant]:
     """Read what was asked for. Raises BadInput where something of it cannot be."""
-    traces = [(str(path), read(path)) for path in asked.traces]
+    traces = [(str(path), read_rows(path, MOST_PODS)) for path in asked.traces]
     found_there = [one for path in asked.manifests for one in _manifest(path)]
     case = _cluster(asked, traces, found_there)
     arriving = _arriving(asked, case, traces, found_there)

@@ -18,6 +18,8 @@ from pumice.model.errors import BadInput
 
 LOOKS_LIKE = {"█": "#", "░": ".", "…": "~", "×": "x", "°": "o", "─": "-", "│": "|", "•": "*", "–": "-", "—": "-", "’": "'"}
 """Of one column each, so that tables stay straight."""
+PIECE, LONGEST_ROW = 2**20, 1000
+"""Letters that are read at a time of a table, and that each of its rows may have on average."""
 HANDLER = "pumice.lookalikes"
 
 
@@ -41,8 +43,28 @@ def read(path: Path) -> str:
     try:
         return sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
-        raise BadInput(f"{path}: {reason}") from None
+        raise _unreadable(path, error) from None
+
+
+def read_rows(path: Path, most: int) -> str:
+    """Return the text of a table as ``read`` does. One with more rows is refused by what was read until then: it is never whole
+    in memory."""
+    pieces: list[str] = []
+    lines = letters = 0
+    try:
+        with contextlib.nullcontext(sys.stdin) if str(path) == "-" else path.open(encoding="utf-8") as file:
+            while piece := file.read(PIECE):
+                pieces.append(piece)
+                lines, letters = lines + piece.count("\n"), letters + len(piece)
+                if lines > most + 1 or letters > most * LONGEST_ROW:
+                    raise BadInput(f"{path}: more than {most:,} rows; give fewer of them")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from None
+    return "".join(pieces)
+
+
+def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> BadInput:
+    return BadInput(f"{path}: {error.strerror if isinstance(error, OSError) else 'no UTF-8 text'}")
 
 
 def _open(descriptor: int) -> bool:

@@ -60,6 +60,17 @@ class DeviceRequest(Struct, frozen=True):
     detail: Any
 
 
+class SlotView(Struct, frozen=True):
+    """One slice of a card, for people. ``start`` and ``width`` are parts of the card, from 0 to 1; ``memory`` is in memory units;
+    ``holder`` is the uid of the pod that has it, None where it is free."""
+
+    profile: str
+    memory: int
+    start: float
+    width: float
+    holder: str | None = None
+
+
 class NodeCards(Struct, frozen=True):
     """One node as ``fit`` sees it: facts and usage side by side, same length. ``usages`` must not be changed."""
 
@@ -359,3 +370,8 @@ class DeviceSharing(ABC):
         """(key, sentence) on a container's limits or a pod's annotations: what ``lint`` shall say beyond units and spelling. An
         empty key means all of them."""
         yield from ()
+
+    def slots(self, place: int, inventory: Inventory, usage: Usage) -> tuple[SlotView, ...]:
+        """The slices of a card, those that are taken and those that could be as it is cut now, in their order; none for cards
+        that are not cut."""
+        return ()

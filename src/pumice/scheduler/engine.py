@@ -100,7 +100,8 @@ class Engine:
         """Run one cycle at that time, on a clock that is never set: whatever waits, waits by it. ``wall`` is the time of day, for
         what the API server dates; without it both are one. ``budget`` bounds the cycle's length in seconds of ``tick``, but so
         many jobs are tried ``at_least``; what is left over stays active for the next one. ``heard``: see ``Cycle.heard``."""
-        uuid = str(UUID(int=(rng or Random(int(now * 1e6))).getrandbits(128), version=4))
+        bits = int(now * 1e6) << 64 if rng is None else rng.getrandbits(128)
+        uuid = str(UUID(int=bits, version=4))
         wall = now if wall is None else wall
         cycle = Cycle(self.state, self.framework, self.placer, now, uuid, budget, tick, wall, at_least, heard)
         return run(cycle, self.actions)

@@ -108,6 +108,10 @@ class Framework:
         self.minds_tasks = bool(self._bounds or self._leanings)
         """True if pods of one class may be treated differently."""
         self._placing = self._all(AllocationHandler)
+        self.opening = [plugin for plugin in self.plugins if type(plugin).open is not Plugin.open]
+        self.closing = [plugin for plugin in self.plugins if type(plugin).close is not Plugin.close]
+        self.idle_times = {(plugin.name, hook): 0.0 for plugin in self.plugins for hook in ("OnSessionOpen", "OnSessionClose")}
+        """The time of every plugin's hooks where it has none: most do nothing as a cycle begins and ends."""
 
     def _by_tier(self, role: type[InRole]) -> list[list[InRole]]:
         """Per tier the plugins that take the role, unless the configuration turns it off for them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -34,10 +34,18 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """Cards of a node that take nobody for a while."""
+
+    node: str
+    uuids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MoveView:
     """One pod that is evicted and made anew. ``lost``: seconds of work, counted from ``since`` (start, checkpoint); ``doubt``:
     why its checkpoint is not believed. ``waits``: it has no place until others have gone.
-    ``leaves``: UUIDs of the cards that take nobody while it is moved."""
+    ``closed``: the cards that take nobody while it is moved: kept ones, those that it leaves, and the places of others."""
 
     pod: str
     uid: str
@@ -49,7 +57,7 @@ class MoveView:
     doubt: str
     budgets: tuple[str, ...]
     waits: bool
-    leaves: tuple[str, ...]
+    closed: tuple[Kept, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +77,6 @@ class FreeView:
     card: int
     uuid: str
     model: str
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Cards of a node that take nobody until everybody has been moved."""
-
-    node: str
-    uuids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +120,12 @@ def planned(make: Callable[[], Engine], objects: Objects, now: float, goal: Goal
         return Answer(goal.text, summary, False, looks=looks, fewest=fewest, movable=asked.movers, stays=asked.stays)
     moves = tuple(_move(moved) for moved in found.moves)
     starts = tuple(
-        StartView(task.key, uid, _place(node, given))
+        StartView(task.key, uid, place_of(node, given))
         for (task, _), (uid, node, given) in zip(found.plan.starts, found.starts, strict=True)
     )
     budgets = tuple(sorted({f"{move.pod.partition('/')[0]}/{name}" for move in moves for name in move.budgets}))
     cost = Cost(len(moves), sum(move.lost for move in moves), budgets)
-    kept = tuple(Kept(node, tuple(sorted(uuids))) for node, uuids in sorted(cards_by_node(found.plan).items()))
+    kept = _kept(cards_by_node(found.plan))
     who = f"{len(moves)} pod{'' if len(moves) == 1 else 's'} would be moved"
     then = f"{', '.join(start.pod for start in starts)} would start" if starts else f"{goal.text} would be there"
     return Answer(goal.text, f"{who}, then {then}", False, moves, starts, _frees(found.plan.frees), kept, cost, looks, fewest,
@@ -155,16 +155,21 @@ def _engines(make: Callable[[], Engine]) -> Iterator[Engine]:
 def _move(moved: Moved) -> MoveView:
     mover, task = moved.move.mover, moved.move.mover.task
     return MoveView(
-        task.key, task.uid, task.owner, _place(moved.move.node, moved.move.held), _place(moved.node, moved.allocations),
-        int(mover.lost), mover.since, mover.doubt, mover.budgets, moved.waits, tuple(sorted(moved.move.leaves)),
+        task.key, task.uid, task.owner, place_of(moved.move.node, moved.move.held), place_of(moved.node, moved.allocations),
+        int(mover.lost), mover.since, mover.doubt, mover.budgets, moved.waits, _kept(moved.closed),
     )  # fmt: skip
+
+
+def _kept(cards: Mapping[str, frozenset[str]]) -> tuple[Kept, ...]:
+    return tuple(Kept(node, tuple(sorted(uuids))) for node, uuids in sorted(cards.items()))
 
 
 def _frees(found: Sequence[FreeCard]) -> tuple[FreeView, ...]:
     return tuple(FreeView(free.node, free.card.index, free.card.uuid, free.card.type) for free in found)
 
 
-def _place(node: str, allocations: Sequence[Allocation]) -> Place:
+def place_of(node: str, allocations: Sequence[Allocation]) -> Place:
+    """Return what people are shown of a place."""
     return Place(node, tuple(
         HeldCard(piece.card, piece.uuid, piece.memory, piece.cores, piece.slot.profile if piece.slot is not None else "")
         for given in allocations for piece in given.container_devices

@@ -209,6 +209,7 @@ class Simulation:
                 if run is not None and run.restarts == restarts and (what == "end" or run.started is None):
                     run.ended = self.now - self.begin
                     self._drop(run)
+                    run.pod = self._shape(run.template)  # of a million that are gone nobody asks for more than their figures
             case "fail":
                 self._fail(about)
             case "return":

@@ -1,20 +1,23 @@
 """A plan of moves, played before it is carried out: each eviction and each new place are decided by the engine, in full cycles.
 
-While pods are moved, the cards that the plan keeps free and the cards that a pod leaves take nobody, as ``pumice defrag
-apply`` cordons them. Then they are opened, and whoever was to start must have started and everybody who was moved must have a
-place.
+While a pod is moved, the cards that the plan keeps free, those that the pod leaves, and those that others are to be moved onto
+take nobody, as ``pumice defrag apply`` cordons them. Then they are opened, and whoever was to start must have started and
+everybody who was moved must have a place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, permutations
+from itertools import islice, permutations, product
 from typing import Any
 
 from pumice.model.cards import Allocation
 from pumice.scheduler.cycle.defragmenting.search import Move, Plan
+from pumice.scheduler.cycle.preemption.victims import stands_without
 from pumice.scheduler.engine import Engine
+from pumice.scheduler.placing.evaluation import Choice
+from pumice.scheduler.state.jobs import Task
 from pumice.simulation.play import Simulation
 from pumice.wire import names
 from pumice.wire.objects import Node, convert
@@ -27,12 +30,14 @@ PAUSE = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A move as it was played. ``waits``: its pod finds its place only when others have gone, or when the cards are opened."""
+    """A move as it was played. ``waits``: its pod finds its place only when others have gone, or when the cards are opened.
+    ``closed``: the cards that take nobody meanwhile, by node."""
 
     move: Move
     node: str
     allocations: tuple[Allocation, ...]
-    waits: bool = False
+    waits: bool
+    closed: Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,36 +55,50 @@ Objects = Mapping[str, list[Json]]
 
 def rehearse(plan: Plan, engines: Iterable[Engine], now: float, objects: Objects) -> Played | None:
     """Play the plan in one order after the other, each in an engine that has seen the objects; None where none leads there."""
-    for order, engine in zip(islice(permutations(plan.moves), ORDERS), engines, strict=False):
-        played = _Rehearsal(engine, now, objects).play(plan, order)
+    kept = plan.kept
+    shared = any(not kept.isdisjoint(_uuids(move.to)) for move in plan.moves)
+    ways = product((False, True) if shared else (False,), islice(permutations(plan.moves), ORDERS))
+    for (closed, order), engine in zip(ways, engines, strict=False):
+        played = Rehearsal(engine, now, objects).play(plan, order, kept_closed=closed)
         if played is not None:
             return played
     return None
 
 
-class _Rehearsal:
-    def __init__(self, engine: Engine, now: float, objects: Objects) -> None:
+class Rehearsal:
+    """The world in which it is played, from the moment at which everybody has a place who finds one. ``closed``: cards that take
+    nobody before that."""
+
+    def __init__(self, engine: Engine, now: float, objects: Objects, closed: Mapping[str, frozenset[str]] | None = None) -> None:
         self.engine, self.world = engine, Simulation(engine, now, objects)
         self.nodes = {node["metadata"]["name"]: node for node in objects.get("nodes", ())}
-        self.closed: set[str] = set()
+        self._closed: set[str] = set()
+        self.close(closed or {})
         self.world.settle()
 
-    def play(self, plan: Plan, order: Iterable[Move]) -> Played | None:
-        uids = {}
+    def play(self, plan: Plan, order: Iterable[Move], *, kept_closed: bool) -> Played | None:
+        """``kept_closed``: a place on a kept card is taken only when all are opened, as where the card must be empty to be cut
+        anew; else it is taken at once."""
+        uids: dict[str, str] = {}
         moved: dict[str, Moved] = {}
-        closing = cards_by_node(plan)
-        for move in order:
-            uid = move.mover.task.uid
-            self._close({**closing, move.node: closing.get(move.node, frozenset()) | move.leaves})
+        moves = tuple(order)
+        for step, move in enumerate(moves):
+            waiting = [one.move for one in moved.values() if not self.world.run_of(uids[one.move.mover.task.uid]).node]
+            if not self.may_go([one.mover.task for one in (*waiting, move)]):
+                return None
+            uid, others = move.mover.task.uid, [*waiting, *moves[step + 1 :]]
+            closed = held_meanwhile(plan, move, others, kept_closed=kept_closed)
+            self.close(closed)
             run = self.world.restart(uid)
             self.world.settle(PAUSE)
             uids[uid] = run.pod.metadata.uid
-            moved[uid] = Moved(move, run.node, self._held(uids[uid]), not run.node)
-        if plan.frees and (not all(self.world.run_of(uid).node for uid in uids.values()) or self._busy(plan)):
+            moved[uid] = Moved(move, run.node, self.held(uids[uid]), not run.node, closed)
+        kept = self.busy((free.node, free.card.uuid) for free in plan.frees)
+        if plan.frees and (kept or not all(self.world.run_of(uid).node for uid in uids.values())):
             return None  # whoever finds a place only when the cards are open takes them
-        self._close({})
+        self.close({})
         self.world.settle(PAUSE)
-        starts = tuple((task.uid, self.world.run_of(task.uid).node, self._held(task.uid)) for task, _ in plan.starts)
+        starts = tuple((task.uid, self.world.run_of(task.uid).node, self.held(task.uid)) for task, _ in plan.starts)
         if not all(node for _, node, _ in starts) or self.world.violations:
             return None
         for uid, found in moved.items():
@@ -87,31 +106,53 @@ class _Rehearsal:
             if not node:
                 return None
             if found.waits:
-                moved[uid] = Moved(found.move, node, self._held(uids[uid]), True)
+                moved[uid] = Moved(found.move, node, self.held(uids[uid]), True, found.closed)
         return Played(plan, tuple(moved.values()), starts)
 
-    def _busy(self, plan: Plan) -> bool:
-        tables = self.engine.state.ledger.device_tables
-        return any(
-            usage.holders
-            for free in plan.frees
-            for card, usage in zip(
-                tables[free.device_type].nodes[free.node].inventory.cards, tables[free.device_type].nodes[free.node].usages,
-                strict=True,
-            )
-            if card.uuid == free.card.uuid
+    def may_go(self, gone: Sequence[Task]) -> bool:
+        """Return whether these may be without a place at one time: by their PodDisruptionBudgets, and by their gangs."""
+        if self.engine.state.budgets.spared(gone):
+            return False
+        return all(
+            stands_without(job, [task for task in gone if task.job is job])
+            for job in dict.fromkeys(task.job for task in gone) if job is not None
         )  # fmt: skip
 
-    def _held(self, uid: str) -> tuple[Allocation, ...]:
+    def busy(self, cards: Iterable[tuple[str, str]]) -> bool:
+        """Return whether somebody holds one of the cards, given by node and UUID."""
+        wanted = set(cards)
+        return any(
+            usage.holders and (name, card.uuid) in wanted
+            for table in self.engine.state.ledger.device_tables.values()
+            for name in {node for node, _ in wanted} & table.nodes.keys()
+            for card, usage in zip(table.nodes[name].inventory.cards, table.nodes[name].usages, strict=True)
+        )  # fmt: skip
+
+    def held(self, uid: str) -> tuple[Allocation, ...]:
         holding = self.engine.state.ledger.holdings.get(uid)
         return () if holding is None else holding.allocations
 
-    def _close(self, cards: Mapping[str, frozenset[str]]) -> None:
+    def close(self, cards: Mapping[str, frozenset[str]]) -> None:
         """Cordon these cards and no others, beside those that were cordoned before."""
-        for name in sorted(self.closed | cards.keys()):
+        for name in sorted(self._closed | cards.keys()):
             node = cordoned(self.nodes[name], cards.get(name, frozenset()))
             self.engine.state.bookings.put_node(convert(Node, node))
-        self.closed = set(cards)
+        self._closed = set(cards)
+
+
+def held_meanwhile(plan: Plan, move: Move, others: Iterable[Move], *, kept_closed: bool) -> dict[str, frozenset[str]]:
+    """The cards that take nobody while a pod is moved: those of who starts, or free, those that it leaves, and the places of
+    others that have none yet. Its own place is open, unless ``kept_closed`` and who starts has a part of that card."""
+    found = {node: set(uuids) for node, uuids in cards_by_node(plan).items()}
+    found.setdefault(move.node, set()).update(move.leaves)
+    for other in others:
+        found.setdefault(other.to.node, set()).update(_uuids(other.to))
+    found.setdefault(move.to.node, set()).difference_update(_uuids(move.to) - (plan.kept if kept_closed else frozenset()))
+    return {node: frozenset(uuids) for node, uuids in found.items() if uuids}
+
+
+def _uuids(choice: Choice) -> frozenset[str]:
+    return frozenset(piece.uuid for given in choice.allocations for piece in given.container_devices)
 
 
 def cards_by_node(plan: Plan) -> dict[str, frozenset[str]]:

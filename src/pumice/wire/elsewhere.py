@@ -20,6 +20,8 @@ class To(StrEnum):
     PUMICE = "pumice"
     VOLCANO = "volcano"
     HAMI = "hami"
+    CLAIMS = "claims"
+    """No other words, but another way to ask: by ResourceClaimTemplates of our driver's class."""
 
 
 PRIORITY: Final = f"{names.NVIDIA_DOMAIN}/priority"

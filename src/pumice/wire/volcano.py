@@ -210,7 +210,12 @@ def moment(text: str) -> float | None:
 
 def stamp(now: float) -> str:
     """RFC 3339 with whole seconds, UTC."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+    return _stamp(int(now // 1))
+
+
+@lru_cache(maxsize=64)  # hundreds are written in one second
+def _stamp(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
 
 
 def micro_stamp(now: float) -> str:

@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -268,6 +269,21 @@ def test_a_dump_that_is_newer_or_cut_is_refused(tmp_path: Path, text: str, said:
     called = simulate("--from", str(tmp_path / "case.json"))
     assert isinstance(called.exception, BadInput)
     assert said in str(called.exception)
+
+
+def test_a_trace_of_ten_million_lines_is_refused_without_being_taken_in(tmp_path: Path) -> None:
+    trace = tmp_path / "pods.csv"
+    with trace.open("w") as file:
+        file.write("name,cpu_milli,memory_mib,num_gpu,gpu_milli\n")
+        file.writelines(["p,1,1,0,0\n" * 100_000] * 100)
+    size = trace.stat().st_size
+    tracemalloc.start()
+    called = simulate(*MADE, "--trace", str(trace))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(called.exception, BadInput)
+    assert str(called.exception) == f"{trace}: more than 1,000,000 rows; give fewer of them"
+    assert most < size / 3
 
 
 def test_pods_larger_than_any_node_are_told(tmp_path: Path) -> None:

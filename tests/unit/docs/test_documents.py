@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[3]
 PACKAGE, JOBS = ROOT / "src" / "pumice", ROOT / "src" / "pumice_jobs"
 LABORATORY = ROOT / "lab" / "src" / "pumice_lab"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/*/README.md"), *ROOT.glob("*/README.md")])
-MODULES = {"grpcio": "grpc", "protobuf": "google.protobuf", "pyyaml": "yaml", "nvidia-ml-py": "pynvml", "google-re2": "re2"}
+MODULES = {"grpcio": "grpc", "protobuf": "google.protobuf", "pyyaml": "yaml", "nvidia-ml-py": "pynvml", "google-re2": "re2",
+           "jinja2": "jinja2"}  # fmt: skip
 """Where a dependency's module has another name."""
 COME_ALONG = {"yarl": "aiohttp's URLs"}
 """Modules that a dependency brings and shows in its own calls."""
@@ -41,7 +42,7 @@ def test_the_flow_of_imports_is_the_one_that_is_enforced():
 
 def test_every_dependency_is_used_and_has_its_reason():
     extras = PROJECT["project"]["optional-dependencies"]
-    lines = [*PROJECT["project"]["dependencies"], *extras["kubernetes"]]
+    lines = [*PROJECT["project"]["dependencies"], *extras["kubernetes"], *extras["web"]]
     named = [re.split(r"[<>=]", line)[0] for line in lines]
     modules = {MODULES.get(n.lower(), n).partition(".")[0] for n in named} | set(COME_ALONG)
     imported = {word for package in (PACKAGE, JOBS) for path in package.rglob("*.py") for word in roots(path)}

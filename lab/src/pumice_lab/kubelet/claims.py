@@ -11,7 +11,7 @@ import logging
 import os
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -240,8 +240,8 @@ class ClaimManager:
     # -- memory ---------------------------------------------------------------------------------------------------
 
     def _save(self) -> None:
-        claims = [asdict(info) for info in self.claims.values()]
-        data = json.dumps([{key: value for key, value in one.items() if key != "ready"} for one in claims])
+        data = json.dumps({"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1",
+                           "ClaimInfoStateList": [_rendered(info) for info in self.claims.values()]})  # fmt: skip
         draft = self.folder / f".{CHECKPOINT}.new"
         draft.write_text(json.dumps({"Data": data, "Checksum": zlib.crc32(data.encode())}))
         os.replace(draft, self.folder / CHECKPOINT)
@@ -252,13 +252,28 @@ class ClaimManager:
             content = json.loads((self.folder / CHECKPOINT).read_text())
             if zlib.crc32(content["Data"].encode()) != content["Checksum"]:
                 raise ValueError("the checksum does not match")
-            for one in json.loads(content["Data"]):
-                drivers = {name: [Prepared(**device) for device in devices] for name, devices in one.pop("drivers").items()}
-                self.claims.setdefault(one["uid"], ClaimInfo(**one, drivers=drivers))
+            for info in map(_parsed, json.loads(content["Data"])["ClaimInfoStateList"]):
+                self.claims.setdefault(info.uid, info)
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.error("the record of claims is unreadable, going on without it cause=%s", error)
+
+
+def _rendered(info: ClaimInfo) -> Json:
+    """As Kubernetes writes it (pkg/kubelet/cm/dra/state); who reads a kubelet's record reads this one."""
+    drivers = {name: {"Devices": [{"PoolName": one.pool, "DeviceName": one.device, "ShareID": one.share or None,
+                                   "RequestNames": one.requests, "CDIDeviceIDs": one.cdi} for one in devices]}
+               for name, devices in info.drivers.items()}  # fmt: skip
+    return {"ClaimUID": info.uid, "ClaimName": info.name, "Namespace": info.namespace,
+            "PodUIDs": {pod: {} for pod in info.pods}, "DriverState": drivers}  # fmt: skip
+
+
+def _parsed(one: Json) -> ClaimInfo:
+    drivers = {name: [Prepared(device["PoolName"], device["DeviceName"], device["RequestNames"], device["CDIDeviceIDs"],
+                               device["ShareID"] or "") for device in state["Devices"]]
+               for name, state in one["DriverState"].items()}  # fmt: skip
+    return ClaimInfo(one["ClaimUID"], one["ClaimName"], one["Namespace"], list(one["PodUIDs"]), drivers)
 
 
 def _ids(info: ClaimInfo, request: str) -> Iterable[str]:

@@ -1,10 +1,12 @@
 """The shares of claims on one machine (Dynamic Resource Allocation): what their driver has prepared.
 
-The file is replaced by a rename, and counts for the boot in which it was written. Plugins and `pumice run` read it.
+The file is replaced by a rename, and counts for the boot in which it was written. Plugins and `pumice run` read it. Each claim
+that was answered has a record of its own beside its limits page: of those the driver makes the file anew where it was lost.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -20,6 +22,9 @@ from pumice.model.errors import BadInput, Unavailable
 from pumice.node.claims import PreparedClaim
 
 BOOK: Final = "claims.json"
+LOCK: Final = ".claims.lock"
+ANY: Final = ""
+"""Stands for every card, where it is not known which ones are held."""
 
 
 class _File(msgspec.Struct):
@@ -27,26 +32,32 @@ class _File(msgspec.Struct):
     claims: list[PreparedClaim] = []
 
 
-def prepared(folder: Path) -> list[PreparedClaim]:
-    """Return the claims that hold something here. Raises BadInput on a damaged file."""
+def read(folder: Path) -> list[PreparedClaim] | None:
+    """Return the claims that hold something here; None where there is no file. Raises BadInput on a damaged one."""
     path = folder / BOOK
     try:
         content = msgspec.json.decode(content_of(path), type=_File)
     except FileNotFoundError:
-        return []
+        return None
     except (OSError, msgspec.DecodeError, RecursionError) as error:
         raise BadInput(f"{path}: damaged ({error})") from error
     return content.claims if content.boot == boot() else []
 
 
+def prepared(folder: Path) -> list[PreparedClaim]:
+    """Return the claims that hold something here. Raises BadInput on a damaged file."""
+    return read(folder) or []
+
+
 def write(folder: Path, claims: Sequence[PreparedClaim]) -> None:
     """Raises Unavailable; then the old file stands."""
+    content = msgspec.json.format(msgspec.json.encode(_File(boot(), list(claims))), indent=1)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor, draft = tempfile.mkstemp(prefix=f".{BOOK}.", dir=folder)
         try:
             with os.fdopen(descriptor, "wb") as out:
-                out.write(msgspec.json.format(msgspec.json.encode(_File(boot(), list(claims))), indent=1))
+                out.write(content)
                 out.flush()
                 os.fchmod(out.fileno(), 0o644)
                 os.fsync(out.fileno())
@@ -59,14 +70,52 @@ def write(folder: Path, claims: Sequence[PreparedClaim]) -> None:
         raise Unavailable(f"{folder / BOOK} cannot be written: {error.strerror}") from error
 
 
+def hold(folder: Path) -> int | None:
+    """Take the book for this process and return the descriptor that keeps it; None where another driver has it. Drafts that a
+    killed one left go. Raises Unavailable."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        for draft in folder.glob(f".{BOOK}.*"):
+            draft.unlink(missing_ok=True)
+        return descriptor
+    except OSError as error:
+        raise Unavailable(f"{folder / LOCK} cannot be taken: {error.strerror}") from error
+
+
+def record(claim: PreparedClaim) -> bytes:
+    """Return a claim's own record."""
+    return msgspec.json.encode(_File(boot(), [claim]))
+
+
+def recorded(path: Path) -> PreparedClaim | None:
+    """Return the claim of a record of this boot; None of an earlier boot's. Raises BadInput where it is missing or damaged."""
+    try:
+        content = msgspec.json.decode(content_of(path), type=_File)
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        raise BadInput(f"{path}: damaged ({error})") from error
+    return next(iter(content.claims), None) if content.boot == boot() else None
+
+
 def held_by_claims(folders: Iterable[Path]) -> dict[str, str]:
-    """Return by UUID why a card is not free: which claims hold how much of it. A file that is damaged closes nothing; its driver,
-    which begins anew by the API server, says so."""
+    """Return by UUID why a card is not free: which claims hold how much of it. A damaged file closes every card, under the
+    UUID ``ANY``."""
     found: dict[str, list[str]] = {}
+    closed: dict[str, str] = {}
     for folder in folders:
-        with suppress(BadInput):
-            for claim in prepared(folder):
-                for share in claim.shares:
-                    what = "all of it" if share.whole else f"{share.memory >> 20} MiB, {share.cores} % of the cores"
-                    found.setdefault(share.card, []).append(f"{claim.key} ({what})")
-    return {card: f"held by claims: {', '.join(dict.fromkeys(holders))}" for card, holders in found.items()}
+        try:
+            claims = prepared(folder)
+        except BadInput as error:
+            closed[ANY] = (f"not known to be free of claims: {error}; `pumice dra-driver nvidia` writes it anew. "
+                           "Where that runs no more and no pod has a claim of it, remove the file")  # fmt: skip
+            continue
+        for claim in claims:
+            for share in claim.shares:
+                what = "all of it" if share.whole else f"{share.memory >> 20} MiB, {share.cores} % of the cores"
+                found.setdefault(share.card, []).append(f"{claim.key} ({what})")
+    return closed | {card: f"held by claims: {', '.join(dict.fromkeys(holders))}" for card, holders in found.items()}

@@ -36,9 +36,12 @@ def booking_dirs(environment: Mapping[str, str]) -> tuple[Path, ...]:
 class ForeignPrograms:
     """The bookings in directories that others write; of a damaged one the last good version stays."""
 
-    def __init__(self, directories: Sequence[Path] = SHARED, lasts: Callable[[Booking], bool] = lasts) -> None:
-        """``lasts``: whether the program of a booking still runs."""
-        self._directories, self._lasts = tuple(directories), lasts
+    def __init__(
+        self, directories: Sequence[Path] = SHARED, lasts: Callable[[Booking], bool] = lasts,
+        others: Callable[[Sequence[Path]], Mapping[str, str]] | None = None,
+    ) -> None:  # fmt: skip
+        """``lasts``: whether the program of a booking still runs. ``others``: who else has cards by another book there."""
+        self._directories, self._lasts, self._others = tuple(directories), lasts, others
         self._last: dict[Path, list[Booking]] = {}
         self._over: set[tuple[Path, str]] = set()
         self._warned: dict[Path, str] = {}
@@ -51,7 +54,8 @@ class ForeignPrograms:
                 for device in booking.devices:
                     cores = f"{device.cores} % of the cores" if device.cores else "no core limit"
                     found.setdefault(device.uuid, []).append(f"{booking.id} (pid {booking.pid}, {device.memory} MiB, {cores})")
-        return {uuid: f"held by `pumice run`: {', '.join(programs)}" for uuid, programs in found.items()}
+        others = self._others(self._directories) if self._others is not None else {}
+        return {**others, **{uuid: f"held by `pumice run`: {', '.join(programs)}" for uuid, programs in found.items()}}
 
     def _living(self, directory: Path, settled: bool) -> list[Booking]:
         try:

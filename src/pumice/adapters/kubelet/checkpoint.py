@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from pumice.wire.names import GPU_MEMORY
 log = logging.getLogger("pumice.kubelet")
 
 NAME = "kubelet_internal_checkpoint"
+CLAIMS = "dra_manager_state"
 
 
 class _Entry(msgspec.Struct, rename="pascal"):
@@ -32,6 +34,19 @@ class _Entry(msgspec.Struct, rename="pascal"):
 
 class _Data(msgspec.Struct, rename="pascal"):
     pod_device_entries: list[_Entry] | None = None
+
+
+class _ClaimInfo(msgspec.Struct, rename="pascal"):
+    claim_uid: str = msgspec.field(name="ClaimUID")
+
+
+class _ClaimRecordData(msgspec.Struct, rename="pascal"):
+    claim_info_state_list: list[_ClaimInfo] | None = None
+
+
+class _ClaimRecord(msgspec.Struct, rename="pascal"):
+    data: str
+    checksum: int
 
 
 class _Checkpoint(msgspec.Struct, rename="pascal"):
@@ -82,6 +97,22 @@ def _recorded(entry: _Entry) -> Recorded:
 def card_holders(directory: Path) -> frozenset[str]:
     """UIDs of the pods that hold NVIDIA cards or shares of them, whatever the resource's name and whose plugin it was."""
     return frozenset(entry.pod_uid for entry in _entries(directory) or () if _is_of_cards(entry))
+
+
+def claims_held(kubelet: Path) -> frozenset[str] | None:
+    """UIDs of the claims that the kubelet has asked drivers for and not given back (its ``dra_manager_state``); None when there
+    is no readable record."""
+    try:
+        record = msgspec.json.decode(content_of(kubelet / CLAIMS), type=_ClaimRecord)
+        if zlib.crc32(record.data.encode()) != record.checksum:
+            return None
+        infos = msgspec.json.decode(record.data, type=_ClaimRecordData).claim_info_state_list
+        return frozenset(info.claim_uid for info in infos or ())
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        log.warning("the kubelet's record of claims cannot be read: %s", error)
+        return None
 
 
 def _is_of_cards(entry: _Entry) -> bool:

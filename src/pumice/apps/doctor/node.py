@@ -16,6 +16,8 @@ from typing import Any, Final, TypeVar
 
 import aiohttp
 
+from pumice.adapters.bookings.claims import held_by_claims
+from pumice.adapters.bookings.foreign import SHARED
 from pumice.adapters.kubelet.checkpoint import devices_held
 from pumice.adapters.native import vgpu_library
 from pumice.adapters.nvml import NvmlCards
@@ -79,6 +81,7 @@ async def look(places: Places, cluster: Cluster | None, clock: Clock, why_not: s
         wanted={name: digest(content) for name, (content, _) in files(library.read_bytes()).items()} if library.is_file() else {},
         devices_file=_devices_file(places.root),
         shares=len(list((places.root / "var/run/cdi").glob(cdi.share_file_name("*")))),
+        claimed=held_by_claims([places.root / one.relative_to("/") for one in SHARED]),
         page_at=places.metrics,
         mps_program=shutil.which(PROGRAM) is not None,
         mps_root=str(places.mps_root),

@@ -56,9 +56,13 @@ class CardWatch:
 
     @property
     def unhealthy(self) -> dict[str, str]:
-        """Why a card takes no pods, by UUID: it is ill, programs outside of the cluster hold it, it cannot be cut, or its daemon
-        is not there."""
-        return {**self.unserved(), **self._uncut, **self._held, **self._health.unhealthy}
+        """Why a card takes no pods, by UUID: it is ill, programs outside of the cluster or claims hold it, it cannot be cut, or
+        its daemon is not there."""
+        held = self._held
+        if why := held.get(""):  # nobody knows which cards
+            held = dict.fromkeys(self._known, why) | held
+            del held[""]
+        return {**self.unserved(), **self._uncut, **held, **self._health.unhealthy}
 
     def soon(self) -> None:
         """Look at everything with the next look: a card did not do what it should."""

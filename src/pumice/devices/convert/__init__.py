@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import yaml
 
+from pumice.devices.convert.claims import convert_to_claims
 from pumice.devices.convert.config_maps import convert_config_map, convert_devices
 from pumice.devices.convert.edits import Change, Draft, Left, child, documents, entries, items, mappings, word
 from pumice.devices.convert.objects import HINTS, REQUESTED, WAYS, Way, convert_document, is_volcanos
@@ -35,12 +36,23 @@ class Converted:
 def convert(texts: Mapping[str, str], to: To = To.PUMICE, *, from_hami: bool = False) -> list[Converted]:
     """``from_hami``: what could be NVIDIA's own plugin's is HAMi's. Raises BadInput on a file that is no YAML, or that has names
     of both sides."""
-    way = WAYS[to]
     read = {file: documents(file, text) for file, text in texts.items()}
+    way = WAYS[To.PUMICE if to is To.CLAIMS else to]
     sure = from_hami or to is To.HAMI
     for file, roots in read.items():
         sure |= _is_theirs(file, roots, way)
+    if to is To.CLAIMS:
+        return [_as_claims(file, texts[file], roots, sure=sure) for file, roots in read.items()]
     return [_file(file, texts[file], roots, way, sure=sure) for file, roots in read.items()]
+
+
+def _as_claims(file: str, text: str, roots: list[yaml.Node], *, sure: bool) -> Converted:
+    draft, taken = Draft(file, text), set[str]()
+    for root in roots:
+        for _, one in _objects(root):
+            convert_to_claims(draft, one, taken, sure=sure)
+    order = sorted(dict.fromkeys(draft.changes), key=lambda change: change.line)
+    return Converted(file, draft.result(), tuple(order), tuple(sorted(dict.fromkeys(draft.left), key=lambda left: left.line)))
 
 
 def _file(file: str, text: str, roots: list[yaml.Node], way: Way, *, sure: bool) -> Converted:

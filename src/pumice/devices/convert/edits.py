@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import yaml
@@ -127,11 +127,16 @@ class Draft:
 
     def put_first(self, of: yaml.MappingNode, name: str, item: Mapping[str, str], before: yaml.Node) -> None:
         """One more item of a list of that mapping; before another key, where there is no such list."""
-        listed, text = child(of, name), json.dumps(item)
+        self.put_all(of, name, [item], before)
+
+    def put_all(self, of: yaml.MappingNode, name: str, more: Sequence[Mapping[str, str]], before: yaml.Node) -> None:
+        """The same of several items."""
+        listed, text = child(of, name), ", ".join(json.dumps(item) for item in more)
         if isinstance(listed, yaml.SequenceNode) and listed.flow_style:
             at, words = listed.start_mark.index + 1, f"{text}{', ' if listed.value else ''}"
         elif isinstance(listed, yaml.SequenceNode):
-            at, words = listed.start_mark.index, f"- {text}{self.newline}{' ' * listed.start_mark.column}"
+            at = listed.start_mark.index
+            words = "".join(f"- {json.dumps(item)}{self.newline}{' ' * listed.start_mark.column}" for item in more)
         elif listed is not None:
             at, words = listed.end_mark.index, f" [{text}]"
         elif of.flow_style:
@@ -139,6 +144,43 @@ class Draft:
         else:
             at, words = before.start_mark.index, f"{name}: [{text}]{self.newline}{' ' * before.start_mark.column}"
         self._edits[at, at] = words
+
+    def drop(self, of: yaml.MappingNode, name: str, keys: Collection[str]) -> None:
+        """These keys of the mapping under a name, whose values are words: of a block their lines, of braces the rest is written
+        anew. Where nothing is left, empty braces stand behind the name."""
+        named, mapping = next(((key, value) for key, value in entries(of) if key.value == name), (None, None))
+        if named is None or not isinstance(mapping, yaml.MappingNode):
+            return
+        pairs = [(key, value) for key, value in entries(mapping) if key.value in keys]
+        if not pairs:
+            return
+        if mapping.flow_style:
+            rest = [self.text[key.start_mark.index : value.end_mark.index] for key, value in mapping.value
+                    if word(key) not in keys]  # fmt: skip
+            self._edits[mapping.start_mark.index, mapping.end_mark.index] = f"{{{', '.join(rest)}}}"
+            return
+        if len(pairs) == len(mapping.value):
+            last = mapping.value[-1][1].end_mark.index
+            line = self.text.find("\n", last)
+            line = len(self.text) if line < 0 else line
+            self._edits[self.text.index(":", named.end_mark.index) + 1, line] = " {}" + ("\r" if self.newline == "\r\n" else "")
+            return
+        for key, value in pairs:
+            begin, end = self.text.rfind("\n", 0, key.start_mark.index) + 1, self.text.find("\n", value.end_mark.index)
+            at_key = bool(self.text[begin : key.start_mark.index].strip())
+            if at_key:  # behind another word of its line: the next key comes in its place
+                following = [one.start_mark.index for one, _ in mapping.value if one.start_mark.index > key.start_mark.index]
+                self._edits[key.start_mark.index, min(following)] = ""
+            else:
+                self._edits[begin, end + 1 if end >= 0 else len(self.text)] = ""
+
+    def append(self, more: Sequence[str]) -> None:
+        """Documents behind the last one."""
+        if more:
+            end = "" if self.text.endswith("\n") else self.newline
+            here = len(self.text), len(self.text)
+            self._edits[here] = (self._edits.get(here) or end) + "".join(
+                f"---\n{text}".replace("\n", self.newline) for text in more)  # fmt: skip
 
     def keep(self, node: yaml.Node, name: str, consequence: str) -> None:
         left = Left(self.file, self.line(node), name, consequence)

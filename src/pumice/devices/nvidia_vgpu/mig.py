@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from pumice.devices.protocol import SlotView
 from pumice.model.cards import Slot, Usage
 from pumice.wire.device_config import MOST_SLOTS
 
@@ -138,6 +139,22 @@ class Geometry:
         if active >= 0 and used >> len(self.groups[active].memory):
             return TANGLED, used
         return active, used
+
+    def shown(self, usage: Usage) -> tuple[SlotView, ...]:
+        """The slots of the group in use in listed order, with who has them; none while nobody is on the card, or where the pods
+        there claim what cannot be true together."""
+        active, _ = self.held(usage)
+        if active < 0:
+            return ()
+        group = self.groups[active]
+        holder = {
+            device.slot.number: uid for uid, devices in usage.holders.items() for device in devices if device.slot is not None
+        }
+        whole, at, found = sum(group.memory), 0, []
+        for number, (memory, charge, profile) in enumerate(zip(group.memory, group.charge, group.profiles, strict=True)):
+            found.append(SlotView(profile, charge, at / whole, memory / whole, holder.get(number)))
+            at += memory
+        return tuple(found)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:

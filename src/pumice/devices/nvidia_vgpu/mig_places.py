@@ -15,6 +15,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from pumice.devices.nvidia_vgpu.mig import TANGLED, Choice, Geometry, Group
+from pumice.devices.protocol import SlotView
 from pumice.model.cards import Slot, Usage
 from pumice.model.hardware.mig import MigProfile, MigTable
 
@@ -105,6 +106,25 @@ class Places(Geometry):
         if len(named - {self.none}) > 1:
             return TANGLED, used
         return (self.none if self.none in named else named.pop()) if named else -1, used
+
+    def shown(self, usage: Usage) -> tuple[SlotView, ...]:
+        """The slices where they lie, and the memory slices between them that nobody has."""
+        active, _ = self.held(usage)
+        if active < 0:
+            return ()
+        taken: list[tuple[Place, Slot, str]] = []
+        for uid, devices in usage.holders.items():
+            for device in devices:
+                found = self._find(device.slot) if device.slot is not None else None
+                if found is not None and device.slot is not None:
+                    taken.append((self.place(*found), device.slot, uid))
+        shown, at = [], 0
+        for place, slot, uid in sorted(taken, key=lambda each: each[0].start):
+            shown += [SlotView("", 0, free / self.width, 1 / self.width) for free in range(at, place.start)]
+            at = place.start + place.cover.bit_count()
+            shown.append(SlotView(slot.profile, slot.memory, place.start / self.width, (at - place.start) / self.width, uid))
+        shown += [SlotView("", 0, free / self.width, 1 / self.width) for free in range(at, self.width)]
+        return tuple(shown)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:

@@ -41,6 +41,7 @@ from pumice.devices.protocol import (
     NodeCards,
     Ranking,
     Series,
+    SlotView,
     Tunables,
     WithoutConstraints,
 )
@@ -288,6 +289,11 @@ class NvidiaVgpu(DeviceSharing):
 
     def no_devices(self, node: str) -> FitError:
         return no_devices(node)
+
+    def slots(self, place: int, inventory: Inventory, usage: Usage) -> tuple[SlotView, ...]:
+        facts: Facts = inventory.config
+        geometry = facts.geometries[place] if place < len(facts.geometries) else None
+        return () if geometry is None else geometry.shown(usage)
 
 
 # -- replay -----------------------------------------------------------------------------------------------------------

@@ -200,7 +200,8 @@ def _open(cycle: Cycle) -> None:
     activate(cycle)
     for job in cycle.state.scheduling_queue.dirty:
         job.settle()
-    for plugin in cycle.framework.plugins:
+    cycle.measures.plugins = cycle.framework.idle_times.copy()
+    for plugin in cycle.framework.opening:
         before = cycle.tick()
         plugin.open(cycle)
         cycle.measures.plugins[plugin.name, "OnSessionOpen"] = cycle.tick() - before
@@ -210,7 +211,7 @@ def _close(cycle: Cycle) -> None:
     withdraw_idle(cycle)
     reserving.reserve(cycle)
     explain(cycle)
-    for plugin in cycle.framework.plugins:
+    for plugin in cycle.framework.closing:
         before = cycle.tick()
         plugin.close(cycle)
         cycle.measures.plugins[plugin.name, "OnSessionClose"] = cycle.tick() - before

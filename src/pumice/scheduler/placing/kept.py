@@ -19,9 +19,10 @@ from pumice.scheduler.state.state import State
 
 KEPT_CLASSES = 512
 """Classes with arrays of their own; the least recently used ones are evaluated afresh when they come back."""
-FEW_ROWS, FEW_JUDGED = 6, 16
+FEW_ROWS, FEW_JUDGED = 24, 24
 """Up to so many changed rows are looked at one by one, which is quicker than arrays and gives the cards at once; the second where
-a plugin judges several together."""
+a plugin judges several together. A pass of arrays costs as much as 40 rows; it is one over many rows that fit, which few of a
+full cluster's do."""
 
 
 @dataclass(slots=True)

@@ -42,6 +42,8 @@ class Shares:
     _parts: list[Part | None] = field(default_factory=list)
     _fresh: set[QueueState] = field(default_factory=set)
     """Queues whose part has what it deserves written into it."""
+    _unwritten: set[QueueState] = field(default_factory=set)
+    """Queues that were read since the arrays were last needed."""
     _names: list[str] = field(default_factory=list)
     _weight: Amounts = field(default_factory=lambda: np.zeros(0, np.int64))
     _cap: Amounts = field(default_factory=lambda: np.zeros((0, 0), np.int64))
@@ -71,10 +73,29 @@ class Shares:
             return
         for queue in changed:
             self._read(queue, total, guaranteed, expected(queue))
+        self._fresh.clear()
+        taking_part = self.queues()
+        if len(taking_part) == 1:  # as in most clusters: what water_fill comes to then
+            self._all_to(taking_part[0], total)
+            return
+        for queue in self._unwritten:
+            self._write(queue, total)
+        self._unwritten.clear()
         self._deserved = water_fill(
             self._limits(total), self._weight, self._cap, self._request, self._guarantee, self._outside
         )
-        self._fresh.clear()
+
+    def _all_to(self, queue: QueueState, total: Vector) -> None:
+        """Give a queue that is alone what it asks for, within its limit, and its guarantee in any case."""
+        part = self._parts[self._rows[queue]]
+        assert part is not None
+        cap, request, guarantee = part.cap, part.request, queue.guarantee
+        part.deserved = {
+            n: max(min(have, MOST, cap.get(n, 0), request.get(n, 0)), min(guarantee.get(n, 0), self._most(have)))
+            for n, have in total.items()
+        }
+        part.deserved |= {n: v for n, v in guarantee.items() if n not in part.deserved}
+        self._fresh.add(queue)
 
     def part(self, queue: QueueState) -> Part | None:
         """Return a queue's deserved share; None when it takes no part."""
@@ -92,7 +113,7 @@ class Shares:
 
     def _make_room(self, queues: list[QueueState], total: Vector) -> None:
         count, self._names = len(queues), list(total)
-        self._rows = {queue: row for row, queue in enumerate(queues)}
+        self._rows, self._unwritten = {queue: row for row, queue in enumerate(queues)}, set()
         self._seen, self._parts = [-1] * count, [None] * count
         self._weight, self._outside = np.zeros(count, np.int64), np.zeros(count, np.bool_)
         self._cap, self._request, self._guarantee = (np.zeros((count, len(total)), np.int64) for _ in range(3))
@@ -103,17 +124,26 @@ class Shares:
     def _read(self, queue: QueueState, total: Vector, guaranteed: Vector, expected: Vector) -> None:
         row = self._rows[queue]
         self._seen[row] = queue.version
-        part = self._parts[row] = read_part(queue, total, guaranteed, expected) if queue.present and queue.jobs else None
+        self._parts[row] = read_part(queue, total, guaranteed, expected) if queue.present and queue.jobs else None
+        self._unwritten.add(queue)
+
+    def _write(self, queue: QueueState, total: Vector) -> None:
+        """Bring the arrays up to what was read of a queue last."""
+        row = self._rows[queue]
+        part = self._parts[row]
         self._weight[row] = queue.weight if part is not None else 0
         if part is None:
             self._cap[row] = self._request[row] = self._guarantee[row] = 0
             return
         # More than everything is as good as everything and one; a guarantee that all together exceed the cluster is cut.
-        most = {name: min(value, MOST // len(self._rows)) + 1 for name, value in total.items()}
         self._cap[row] = [min(part.cap.get(n, 0), MOST) for n in self._names]
         self._request[row] = [min(part.request.get(n, 0), total[n] + 1, MOST) for n in self._names]
-        self._guarantee[row] = [min(queue.guarantee.get(n, 0), most[n]) for n in self._names]
+        self._guarantee[row] = [min(queue.guarantee.get(n, 0), self._most(total[n])) for n in self._names]
         self._outside[row] = any(v > queue.guarantee.get(n, 0) for n, v in part.request.items() if n not in total)
+
+    def _most(self, have: int) -> int:
+        """The most that a queue may be guaranteed of what there is."""
+        return min(have, MOST // len(self._rows)) + 1
 
 
 def read_part(queue: QueueState, total: Vector, guaranteed: Vector, expected: Vector) -> Part:

@@ -252,6 +252,18 @@ def test_a_driver_that_is_too_old_or_away_is_found(driver, error, words):
     assert any(words in text for text in found)
 
 
+@pytest.mark.parametrize(("claimed", "words"), [
+    ({"": "not known to be free of claims: claims.json: damaged"}, "every card is closed to annotated pods"),
+    ({A: "held by claims: default/c"}, "annotated pods have shares of it: ns1/p"),
+    ({"GPU-gone": "held by claims: default/c"}, "card GPU-gone is held by claims: default/c, and is not here"),
+])  # fmt: skip
+def test_a_damaged_book_of_claims_and_cards_of_both_worlds_are_found(claimed, words):
+    facts = replace(examined(lambda world: None), claimed=claimed)
+    found = {name: text for name, text, _ in troubles(facts)}
+    assert words in found["claims"]
+    assert "register" not in found, "a card that claims hold is no sick one"
+
+
 def test_a_container_without_a_part_yet_is_no_contradiction():
     """The plugin's word grows container by container, while the scheduler's is there at once."""
     two = gives(A) + ";" + gives(B)

@@ -189,8 +189,8 @@ class VgpuAllocator(Allocator):
             return self.refuse(found.pod, reason)
         claimed = self._claimed()
         for device in found.devices:
-            if device.uuid in claimed:
-                return Conflict(found.pod, f"card {device.uuid} is {claimed[device.uuid]}")
+            if why := claimed.get(device.uuid) or claimed.get(""):
+                return Conflict(found.pod, f"card {device.uuid} is {why}")
         mixed = mps.mixed(found, self._holders(pods)) if self._sharing.mps else ""
         if reason := self.record.conflict(found, pods, self._cards) or mixed:
             return Conflict(found.pod, reason)

@@ -6,18 +6,22 @@ counter set. Kubernetes up to 1.36.1 would give the same bytes twice then (ADR 1
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pumice.claims.objects import Result
 from pumice.claims.reading import results_of
+from pumice.devices.nvidia_vgpu.node import claim_parameters
 from pumice.model.amount import MIB
 from pumice.model.errors import BadInput
 from pumice.node.claims import ClaimShare, PreparedClaim
 from pumice.ports.cards import CardFacts
+from pumice.wire import names
 from pumice.wire.kubernetes import DEVICES, PCI_BUS_ID
 from pumice.wire.names import CLAIM_DRIVER
+from pumice.wire.nvidia_vgpu import PodDevices, parse_pod_devices
 
 Json = dict[str, Any]
 SHARED, WHOLE, BOTH = "shared", "whole", "both"
@@ -25,6 +29,8 @@ WORLDS: Final = (SHARED, WHOLE, BOTH)
 DEVICES_MOST, SETS_MOST = 64, 8
 """Of one slice: devices where some have taints or counters, and counter sets."""
 CORES: Final = 100
+LONGEST: Final = 200
+"""Characters of a node's name in the names of its slices."""
 
 
 # -- The slices of a node --------------------------------------------------------------------------------------------
@@ -103,7 +109,7 @@ def prepare(claim: Json, uid: str, node: str, cards: Sequence[CardFacts], holdin
     key = f"{meta['namespace']}/{meta['name']}"
     if meta.get("uid") != uid:
         return f"claim {key} is another one now: its uid is {meta.get('uid')}, and {uid} was asked for"
-    if why := _unserved(claim):
+    if why := claim_parameters.refusal(claim):
         return f"claim {key}: {why}"
     try:
         results = [one for one in results_of(claim) if (one.driver, one.pool) == (CLAIM_DRIVER, node)]
@@ -117,17 +123,73 @@ def prepare(claim: Json, uid: str, node: str, cards: Sequence[CardFacts], holdin
         if isinstance(share, str):
             return f"claim {key}: {share}"
         shares.append(share)
+    for at, share in enumerate(shares):
+        if any((one.request, one.card) == (share.request, share.card) for one in shares[:at]):
+            return f"claim {key}: request {share.request} was given card {share.card} twice"
     mine = PreparedClaim(uid, meta["namespace"], meta["name"], tuple(shares))
     return _overcommitted(mine, cards, holdings) or mine
 
 
-def _unserved(claim: Json) -> str:
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    for config in (allocation.get("devices") or {}).get("config") or ():
-        if (config.get("opaque") or {}).get("driver") == CLAIM_DRIVER:
-            kind = ((config["opaque"].get("parameters") or {}) or {}).get("kind", "none")
-            return f"opaque parameters (kind {kind}) are not served by {CLAIM_DRIVER}; leave config out"
-    return ""
+def stands(claim: Json, mine: PreparedClaim, node: str) -> bool:
+    """Whether the claim is still allocated what was prepared for it."""
+    try:
+        results = [one for one in results_of(claim) if (one.driver, one.pool) == (CLAIM_DRIVER, node)]
+    except BadInput:
+        return False
+    there = {(one.request, one.device, one.share_id) for one in results}
+    return claim["metadata"].get("uid") == mine.uid and there == {(one.request, one.device, one.share) for one in mine.shares}
+
+
+def uses(claim: PreparedClaim, pods: Iterable[Json]) -> bool:
+    """Whether one of these pods names the claim and has not ended."""
+    return (claim.namespace, claim.name) in users(pods)
+
+
+def users(pods: Iterable[Json]) -> dict[tuple[str, str], list[str]]:
+    """Return the pods that have not ended by the claims that they name, by namespace and name."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for pod in pods:
+        for name in _claims_of(pod).values() if not _ended(pod) else ():
+            if name:
+                found.setdefault((pod["metadata"]["namespace"], name), []).append(pod["metadata"]["name"])
+    return found
+
+
+def annotated(
+    node: str, pods: Iterable[Json], published: Mapping[str, PodDevices], holders: Collection[str]
+) -> dict[str, str]:
+    """Return by UUID the pods with annotated shares of a card, by their annotations and by what the node's plugin has
+    ``published``; under the empty UUID those of ``holders``, the kubelet's record, whose cards are unknown."""
+    found: dict[str, list[str]] = {}
+    unnamed = []
+    for pod in pods:
+        meta, notes = pod["metadata"], pod["metadata"].get("annotations") or {}
+        if _ended(pod):
+            continue
+        own = notes.get(names.VGPU_IDS, "") if notes.get(names.VGPU_NODE) == node else ""
+        parts = [*parse_pod_devices(own).containers]
+        parts += published[meta["uid"]].containers if meta["uid"] in published else ()
+        cards = {device.uuid for part in parts for device in part}
+        if meta["uid"] in holders and not cards:
+            unnamed.append(f"{meta['namespace']}/{meta['name']}")
+        for uuid in cards:
+            found.setdefault(uuid, []).append(f"{meta['namespace']}/{meta['name']}")
+    said = {uuid: f"shared by annotated pods ({', '.join(sorted(who))})" for uuid, who in found.items()}
+    if unnamed:
+        said[""] = f"pods {', '.join(unnamed)} hold cards of this node that no annotation names"
+    return said
+
+
+def _ended(pod: Json) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _claims_of(pod: Json) -> dict[str, str | None]:
+    """The claims of a pod by the names that it has for them; None where one is not made yet."""
+    made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    statuses = {one["name"]: one.get("resourceClaimName") for one in made}
+    return {one["name"]: one.get("resourceClaimName") or statuses.get(one["name"])
+            for one in pod["spec"].get("resourceClaims") or ()}  # fmt: skip
 
 
 def _share(result: Result, cards: Sequence[CardFacts]) -> ClaimShare | str:
@@ -144,6 +206,12 @@ def _share(result: Result, cards: Sequence[CardFacts]) -> ClaimShare | str:
     memory, cores = (result.consumed_capacity.get(key) for key in ("memory", "cores"))
     if not result.share_id or not memory or not cores:
         return f"request {result.request}: its allocation says neither how much of {result.device} nor which share"
+    # no scheduler gives less by the policies that are published, but a status has many writers, and a limit of 0 is none
+    if memory < MIB:
+        return f"request {result.request}: its allocation gives {float(memory):g} bytes of {result.device}; the least is 1Mi"
+    if cores < 1 or cores.denominator != 1:
+        return (f"request {result.request}: its allocation gives {float(cores):g} cores of {result.device}, "
+                "which are whole percent from 1")  # fmt: skip
     return ClaimShare(result.request, result.device, card.uuid, int(memory) // MIB * MIB, int(cores), share=result.share_id)
 
 
@@ -177,14 +245,11 @@ def crowded(claim: Json, mine: PreparedClaim, pods: Sequence[Json], others: Sequ
     held = {(one.namespace, one.name): {share.request.partition("/")[0] for share in one.shares} for one in others}
     held[mine.namespace, mine.name] = requests
     for pod in (one for one in pods if one["metadata"]["uid"] in consumers):
-        made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-        statuses = {one["name"]: one.get("resourceClaimName") for one in made}
-        names = {one["name"]: one.get("resourceClaimName") or statuses.get(one["name"])
-                 for one in pod["spec"].get("resourceClaims") or ()}  # fmt: skip
+        of_pod = _claims_of(pod)
         for container in (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]):
             got = set()
             for used in (container.get("resources") or {}).get("claims") or ():
-                name = names.get(used["name"])
+                name = of_pod.get(used["name"])
                 there = held.get((pod["metadata"]["namespace"], str(name)), set())
                 got |= {f"{name}/{one}" for one in there if used.get("request") in (None, "", one)}
             if len(got) > 1:
@@ -201,6 +266,9 @@ def owner_of(node: str, uid: str) -> Json:
 
 def slice_object(spec: Json, at: int, owner: Json, generation: int) -> Json:
     """Return a slice. Its name begins with its place: first fit goes by names, and a new generation has new ones."""
-    name = f"{at:05x}-{CLAIM_DRIVER}-{spec['nodeName']}-{generation:x}"
+    node = str(spec["nodeName"])
+    if len(node) > LONGEST:  # a name has at most 253 characters
+        node = f"{node[: LONGEST - 9].rstrip('.-')}-{zlib.crc32(node.encode()):08x}"
+    name = f"{at:05x}-{CLAIM_DRIVER}-{node}-{generation:x}"
     return {"apiVersion": f"{DEVICES}/v1", "kind": "ResourceSlice", "metadata": {"name": name, "ownerReferences": [owner]},
             "spec": spec}  # fmt: skip

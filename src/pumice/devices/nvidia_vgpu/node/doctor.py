@@ -49,7 +49,7 @@ def register(facts: NodeFacts, sharing: Sharing) -> Iterator[Finding]:
         if card is None:
             yield Finding(BAD, f"card {uuid} is here and not registered", RESTART)
             continue
-        if not card.healthy:
+        if not card.healthy and not (facts.claimed.get(uuid) or facts.claimed.get("")):
             yield Finding(WARNING, f"card {uuid} is registered as sick: it takes no pods", "the event CardUnhealthy says why")
         units = sharing.units(facts_of.memory)
         if card.total and card.total != units:
@@ -313,6 +313,20 @@ def sharing_of(facts: NodeFacts) -> Sharing:
         return effective(config)  # it has a finding of its own
 
 
+def _claims(facts: NodeFacts) -> Iterator[Finding]:
+    if why := facts.claimed.get(""):
+        yield Finding(BAD, f"every card is closed to annotated pods: {why}", "look at the driver of claims on this node")
+    here = {card.uuid for card in facts.cards}
+    for uuid, why in facts.claimed.items():
+        if uuid and here and uuid not in here:
+            yield Finding(BAD, f"card {uuid} is {why}, and is not here", "delete these pods; or it has fallen off the bus")
+        who = sorted(pod.key for pod in facts.pods
+                     if not pod.finished and uuid and uuid in pod.annotations.get(names.VGPU_IDS, ""))  # fmt: skip
+        if who:
+            yield Finding(BAD, f"card {uuid} is {why}, and annotated pods have shares of it: {', '.join(who)}",
+                          "delete the pods of one of the two")  # fmt: skip
+
+
 def _unreached(facts: NodeFacts) -> Finding:
     return Finding(UNKNOWN, facts.api_error or "the API server was not asked", "name --kubeconfig and --node-name")
 
@@ -340,6 +354,7 @@ CHECKS: Final = (
     Check("mps", "every card that is shared by MPS has its control daemon", _mps),
     Check("shares-by-name", "the runtime heeds the CDI devices that are containers' shares", _shares),
     Check("cdi-devices", "the file of CDI devices, where there is one, names the driver's cards", _devices_file),
+    Check("claims", "no card has claims and annotated shares, and the book of claims is whole", _claims),
     Check("register", "the node's annotation names the driver's cards", _agreed(register)),
     Check("assignments", "every pod's cards are this node's, as the plugin gave them", _agreed(assignments)),
     Check("kubelet-record", "the kubelet gave devices to those who hold cards", _agreed(record)),

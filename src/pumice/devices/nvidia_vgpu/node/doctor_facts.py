@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pumice.node.accounts import Key, Unaccounted
 from pumice.node.findings import ConfigText
@@ -58,7 +58,8 @@ class NodeFacts:
     """Everything that was found; each ``…_error`` says why something could not be. ``files``: digests of the library's files in
     the hook folder, beside those ``wanted``. ``mps_program``: whether MPS's control program is here, ``mps_shm``: whether
     /dev/shm is the folder below ``mps_root`` that containers get. ``handed``: the plugin's word by pod UID. ``devices_file``:
-    of CDI devices, where there is one; ``shares``: how many containers' shares are such devices. ``page``: the monitor's."""
+    of CDI devices, where there is one; ``shares``: how many containers' shares are such devices. ``claimed``: by UUID
+    which claims hold a card, under the empty one why that is not known. ``page``: the monitor's."""
 
     name: str
     driver: str = ""
@@ -85,6 +86,7 @@ class NodeFacts:
     unaccounted: Sequence[Unaccounted] = ()
     devices_file: ConfigText | None = None
     shares: int = 0
+    claimed: Mapping[str, str] = field(default_factory=dict)
     page: str = ""
     page_at: str = ""
     page_error: str = ""

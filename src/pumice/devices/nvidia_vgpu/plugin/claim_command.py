@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 from pumice.cli import flags
-from pumice.cli.daemon import Kubeconfig, LogAs, LogLevel, node_name, run_daemon
+from pumice.cli.daemon import Kubeconfig, LogAs, LogLevel, bind_address, node_name, run_daemon
 from pumice.cli.log_options import LogFormat, setup_logging
-from pumice.cli.plugin_options import CdiRoot, FailOnInit, NodeName, Nvml
+from pumice.cli.plugin_options import CdiRoot, FailOnInit, HealthAddress, NodeName, Nvml
 from pumice.devices.nvidia_vgpu.plugin.command import HookPath, Library, LockDir, own_library
 
 
@@ -37,6 +37,7 @@ def nvidia(
     worlds: CardWorlds = Worlds.SHARED,
     cdi_root: CdiRoot = "",
     fail_on_init_error: FailOnInit = True,
+    health_bind_address: HealthAddress = "",
     log_format: LogAs = LogFormat.TEXT,
     log_level: LogLevel = "",
 ) -> None:
@@ -44,10 +45,11 @@ def nvidia(
     from pumice.adapters.bookings.foreign import booking_dirs
     from pumice.devices.nvidia_vgpu.plugin import claim_daemon
 
+    address, port = bind_address(health_bind_address, "--health-bind-address") if health_bind_address else ("", 0)
     settings = claim_daemon.Settings(
         node_name=node_name(node), kubelet_dir=kubelet_dir, hook_path=hook_path, lock_dir=lock_dir,
         library=library or own_library(), nvml=nvml, wait_for_driver=not fail_on_init_error,
-        booking_dirs=booking_dirs(os.environ), worlds=worlds.value,
+        booking_dirs=booking_dirs(os.environ), worlds=worlds.value, health_address=address, health_port=port,
         **({"cdi_folder": Path(cdi_root)} if cdi_root else {}),
     )  # fmt: skip
     setup_logging(log_format, log_level)

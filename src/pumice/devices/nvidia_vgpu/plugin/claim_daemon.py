@@ -9,43 +9,50 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
-import shutil
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from pumice.adapters.bookings import claims as book
 from pumice.adapters.bookings.foreign import SHARED, ForeignPrograms
-from pumice.adapters.kubelet.checkpoint import card_holders
+from pumice.adapters.kubelet.checkpoint import card_holders, claims_held
 from pumice.adapters.kubelet.claim_driver import ClaimDriver, ClaimKey, PreparedDevice
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.node.card_watch import CardWatch, open_cards
 from pumice.apps.node.files import digests, install_files, make_directory
+from pumice.apps.node.pages import PluginHealth, plugin_pages
 from pumice.devices.nvidia_vgpu.node import claims
-from pumice.devices.nvidia_vgpu.node.answer import CACHE, LIBRARY, LOCK, NAMES, PRELOAD, install
+from pumice.devices.nvidia_vgpu.node.answer import NAMES, install
+from pumice.devices.nvidia_vgpu.plugin.claim_files import ClaimFiles
+from pumice.devices.nvidia_vgpu.plugin.claim_slices import publish, taints_of
 from pumice.effects.tasks import first, run_until
-from pumice.effects.vocabulary import InstallFile, MakeDirectory
-from pumice.model.errors import BadInput, PumiceError, Unavailable
+from pumice.effects.vocabulary import MakeDirectory
+from pumice.metrics.claims import ShareView, claim_families
+from pumice.metrics.text import MetricFamily
+from pumice.model.errors import BadInput, PumiceError
 from pumice.node.claims import ClaimShare, PreparedClaim
 from pumice.node.health import XidRule
 from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire import cdi, limits_page, names, variables
-from pumice.wire.kinds import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from pumice.wire.limits_page import GrantedCard, LimitsPage
-from pumice.wire.nvidia_vgpu import parse_handed_out, parse_pod_devices
+from pumice.wire import names
+from pumice.wire.kinds import NODES, PODS, RESOURCE_CLAIMS
+from pumice.wire.nvidia_vgpu import parse_handed_out
 
 log = logging.getLogger("pumice.node")
-CLAIM = "claim"
 RESYNC = 5.0
+LOOK, GRACE = 60.0, 600.0
+"""Seconds between two looks for claims that have vanished, and until they are given back, without the kubelet's record."""
 TAINT_UNHEALTHY, TAINT_IN_USE = f"{names.CLAIM_DRIVER}/unhealthy", f"{names.CLAIM_DRIVER}/device-plugin"
+TAINT_PROGRAM = f"{names.CLAIM_DRIVER}/program"
+"""A program of `pumice run` has the card."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,7 @@ class Settings:
     """Paths are the host's. ``kubelet_dir``: the kubelet's own folder. ``booking_dirs``: where `pumice run` books.
 
     The claims' book is in the first of them. ``worlds``: whether a card is published as shared, whole, or both.
+    ``health_address``: where pages are served; empty for nowhere.
     """
 
     node_name: str
@@ -65,6 +73,8 @@ class Settings:
     cdi_folder: Path = Path("/var/run/cdi")
     booking_dirs: tuple[Path, ...] = SHARED
     worlds: str = claims.SHARED
+    health_address: str = ""
+    health_port: int = 0
 
 
 async def run(
@@ -72,6 +82,15 @@ async def run(
     ready: asyncio.Event | None = None, cards: Cards | None = None,
 ) -> None:  # fmt: skip
     """Serve until ``stop``. ``ready``: the kubelet has the driver, the API server its slices. Raises PumiceError."""
+    page, ready = PluginHealth(), ready or asyncio.Event()
+    async with plugin_pages(settings.health_address, settings.health_port, page):
+        await _serve(settings, cluster, clock, stop, ready, cards, page)
+
+
+async def _serve(
+    settings: Settings, cluster: Cluster, clock: Clock, stop: asyncio.Event, ready: asyncio.Event, cards: Cards | None,
+    page: PluginHealth,
+) -> None:  # fmt: skip
     found = cards or await open_cards(partial(NvmlCards, settings.nvml), settings.wait_for_driver, clock, stop)
     if found is None:
         return
@@ -79,16 +98,37 @@ async def run(
     await watch.start()
     try:
         await asyncio.to_thread(_install, settings)
-        served = NodeClaims(settings, cluster, clock, watch)
-        await served.resume()
-        driver = ClaimDriver(settings.kubelet_dir, names.CLAIM_DRIVER, served)
-        await driver.start()
+        held = await _hold_book(settings.booking_dirs[0], clock, stop)
+        if held is None:
+            return
         try:
-            await run_until(stop, watch.run(), served.keep_published(driver.registered, ready))
+            served = NodeClaims(settings, cluster, clock, watch)
+            await served.resume()
+            page.watch, page.metrics = watch, served.metrics
+            page.missing = lambda: [] if ready.is_set() else ["the kubelet, or the API server"]
+            driver = ClaimDriver(settings.kubelet_dir, names.CLAIM_DRIVER, served)
+            await driver.start()
+            try:
+                await run_until(stop, watch.run(), served.keep_published(driver.registered, ready))
+            finally:
+                await driver.stop()
         finally:
-            await driver.stop()
+            os.close(held)
     finally:
         watch.close(found.close if cards is None else None)
+
+
+async def _hold_book(folder: Path, clock: Clock, stop: asyncio.Event) -> int | None:
+    """Wait until no other driver has the node's book, as while one follows the other; None when stopped meanwhile."""
+    waiting = False
+    while not stop.is_set():
+        if (held := book.hold(folder)) is not None:
+            return held
+        if not waiting:
+            log.warning("another driver of claims has %s; waiting until it ends", folder / book.BOOK)
+        waiting = True
+        await first(stop.wait(), clock.sleep(1.0))
+    return None
 
 
 def _install(settings: Settings) -> None:
@@ -105,53 +145,89 @@ class NodeClaims:
         self.settings, self.cluster, self.clock, self.watch = settings, cluster, clock, watch
         self._folder = settings.booking_dirs[0]
         self._foreign = ForeignPrograms(settings.booking_dirs)
+        self._files = ClaimFiles(settings.hook_path, settings.lock_dir, settings.cdi_folder, settings.node_name, self._index)
         self._claims: dict[str, PreparedClaim] = {}
+        self._users: dict[tuple[str, str], list[str]] = {}
+        """Pods by the claims that they name, as last listed."""
+        self._refused = 0
+        self._since: dict[str, float] = {}
+        """Since when claims have vanished, where the kubelet's record cannot be read; and when they are looked at next."""
+        self._look_at = 0.0
         self._turn = asyncio.Lock()
 
     async def resume(self) -> None:
-        """Go on with the book of before. A damaged one is made anew of the claims that the API server has reserved here."""
+        """Go on with the book of before. One that is damaged or lost is made anew of the claims that were answered."""
         try:
-            there = book.prepared(self._folder)
+            there, lost = book.read(self._folder), "lost"
         except BadInput as error:
-            log.error("%s; it is made anew by the API server's claims", error)
-            there = [mine for claim in (await self.cluster.list(RESOURCE_CLAIMS))["items"]
-                     if (claim.get("status") or {}).get("reservedFor")
-                     and isinstance(mine := self._decided(claim, claim["metadata"]["uid"], claims.Holdings()), PreparedClaim)]
-            there = [msgspec.structs.replace(one, checked=True) for one in there]
+            there, lost = None, str(error)
+        if there is None:
+            there = await self._made_anew()
+            if there or lost != "lost":
+                log.error("the book of claims was %s; made anew of those that were answered here claims=%d", lost, len(there))
             book.write(self._folder, there)
         self._claims = {one.uid: one for one in there if one.checked}
         if len(self._claims) < len(there):  # a crash before the check: nobody was answered
             book.write(self._folder, list(self._claims.values()))
+        if stale := await _in_thread(partial(self._files.sweep, self._claims)):
+            log.info("removed the files of claims that nobody holds claims=%s", ",".join(stale))
+
+    async def _made_anew(self) -> list[PreparedClaim]:
+        """The claims that were answered in this boot, by their own records, and by the API server where they have no good one."""
+        found, unknown = await _in_thread(self._files.answered)
+        if unknown:
+            for claim in (await self.cluster.list(RESOURCE_CLAIMS))["items"]:
+                uid = claim["metadata"]["uid"]
+                if uid in unknown and (claim.get("status") or {}).get("reservedFor"):
+                    mine = self._decided(claim, uid, claims.Holdings())
+                    found += [mine] if isinstance(mine, PreparedClaim) else []
+        return [msgspec.structs.replace(one, checked=True) for one in found]
 
     def _decided(self, claim: Any, uid: str, holdings: claims.Holdings) -> PreparedClaim | str:
         return claims.prepare(claim, uid, self.settings.node_name, self.watch.facts, holdings)
 
+    def _index(self, uuid: str) -> int:
+        return next((card.index for card in self.watch.facts if card.uuid == uuid), 0)
+
     async def prepare(self, claim: ClaimKey) -> Sequence[PreparedDevice] | str:
         async with self._turn:
             try:
-                found = self._claims.get(claim.uid) or await self._book(claim)
+                found = await self._booked(claim)
                 if isinstance(found, str):
+                    self._refused += 1
                     log.warning("not prepared claim=%s/%s: %s", claim.namespace, claim.name, found)
                     return found
-                await asyncio.to_thread(self._write, found)
+                await _in_thread(partial(self._files.write, found))
             except (PumiceError, OSError) as error:
                 return str(error)
             log.info("prepared claim=%s uid=%s devices=%d", found.key, found.uid, len(found.shares))
-            return self._answer(found)
+            return self._files.answer(found)
 
-    async def _book(self, claim: ClaimKey) -> PreparedClaim | str:
+    async def _booked(self, claim: ClaimKey) -> PreparedClaim | str:
+        """What is booked, if the claim's allocation still says so: a claim that was given back may have got other devices since,
+        while its Unprepare was missed."""
         whole = await self.cluster.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+        mine = self._claims.get(claim.uid)
+        if mine is not None:
+            if claims.stands(whole, mine, self.settings.node_name):
+                return mine
+            log.warning("claim=%s has other devices now, and what it had is given back", mine.key)
+            await self._drop([claim.uid])
+        return await self._book(claim, whole)
+
+    async def _book(self, claim: ClaimKey, whole: Any) -> PreparedClaim | str:
         others = list(self._claims.values())
         found = self._decided(whole, claim.uid, claims.Holdings(others))
         if isinstance(found, str):
             return found
+        await _in_thread(partial(self._files.remove, claim.uid))  # an earlier boot's: in this one nobody was answered
         book.write(self._folder, [*others, found])
         checked: PreparedClaim | str = "it was not looked at to its end"
         try:
-            pods = (await self.cluster.list(PODS, field_selector=f"spec.nodeName={self.settings.node_name}"))["items"]
+            pods = await self._pods()
             held = await self._annotated(pods)
             unknown = held.pop("", "")
-            held |= await asyncio.to_thread(self._foreign.look, settled=True)
+            held |= await _in_thread(partial(self._foreign.look, settled=True))
             refused = unknown or claims.crowded(whole, found, pods, others)
             checked = refused or self._decided(whole, claim.uid, claims.Holdings(others, held))
         finally:
@@ -164,154 +240,106 @@ class NodeClaims:
         self._claims[claim.uid] = checked
         return checked
 
+    async def _pods(self) -> list[Any]:
+        """The pods of this node."""
+        found = await self.cluster.list(PODS, field_selector=f"spec.nodeName={self.settings.node_name}")
+        return list(found["items"])
+
     async def _annotated(self, pods: Sequence[Any]) -> dict[str, str]:
         """Return by UUID the pods with annotated shares of a card; under the empty UUID those whose cards are unknown."""
         node = await self.cluster.get(NODES, self.settings.node_name)
         published = parse_handed_out((node["metadata"].get("annotations") or {}).get(names.HANDED_OUT, ""))
         holders = card_holders(self.settings.kubelet_dir / "device-plugins")
-        found: dict[str, list[str]] = {}
-        unnamed = []
-        for pod in pods:
-            meta, notes = pod["metadata"], pod["metadata"].get("annotations") or {}
-            if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-                continue
-            own = notes.get(names.VGPU_IDS, "") if notes.get(names.VGPU_NODE) == self.settings.node_name else ""
-            parts = [*parse_pod_devices(own).containers]
-            parts += published[meta["uid"]].containers if meta["uid"] in published else ()
-            cards = {device.uuid for part in parts for device in part}
-            if meta["uid"] in holders and not cards:
-                unnamed.append(f"{meta['namespace']}/{meta['name']}")
-            for uuid in cards:
-                found.setdefault(uuid, []).append(f"{meta['namespace']}/{meta['name']}")
-        said = {uuid: f"shared by annotated pods ({', '.join(sorted(who))})" for uuid, who in found.items()}
-        if unnamed:
-            said[""] = f"pods {', '.join(unnamed)} hold cards of this node that no annotation names"
-        return said
+        return claims.annotated(self.settings.node_name, pods, published, holders)
 
     async def unprepare(self, claim: ClaimKey) -> str:
         async with self._turn:
             try:
-                await asyncio.to_thread(self._remove, claim.uid)
-                if claim.uid in self._claims:
-                    left = {uid: one for uid, one in self._claims.items() if uid != claim.uid}
-                    book.write(self._folder, list(left.values()))
-                    self._claims = left
+                await self._drop([claim.uid])
             except (PumiceError, OSError) as error:
                 return str(error)
         return ""
 
-    # -- files ----------------------------------------------------------------------------------------------------
+    async def _drop(self, uids: Sequence[str]) -> None:
+        for uid in uids:
+            await _in_thread(partial(self._files.remove, uid))
+        left = {uid: one for uid, one in self._claims.items() if uid not in uids}
+        if len(left) < len(self._claims):
+            book.write(self._folder, list(left.values()))
+            self._claims = left
 
-    def _answer(self, claim: PreparedClaim) -> list[PreparedDevice]:
-        """A request's CDI device goes with the first of its devices: edits that come twice would be mounted twice."""
-        seen: set[str] = set()
-        found = []
-        for share in claim.shares:
-            ids = () if share.request in seen else (f"{names.OUR_DOMAIN}/{CLAIM}={_device_name(claim, share.request)}",)
-            seen.add(share.request)
-            found.append(PreparedDevice(share.request, self.settings.node_name, share.device, ids, share.share))
-        return found
+    # -- now and again ------------------------------------------------------------------------------------------------
 
-    def _places(self, uid: str) -> tuple[Path, Path]:
-        root = self.settings.hook_path / "vgpu"
-        return root / "claims" / uid, root / "claim-limits" / uid
+    async def metrics(self) -> list[MetricFamily]:
+        """The families of the page: limits, and what the regions say of their use."""
+        views = await _in_thread(lambda: [self._view(claim, share) for claim in self._claims.values() for share in claim.shares])
+        return claim_families(self.settings.node_name, views, self._refused)
 
-    def _write(self, claim: PreparedClaim) -> None:
-        """Pages, regions and the CDI file. What is there stays: containers may run."""
-        devices = []
-        for request in dict.fromkeys(share.request for share in claim.shares):
-            shares = sorted((one for one in claim.shares if one.request == request), key=lambda one: self._index(one.card))
-            devices.append(cdi.Device(_device_name(claim, request), self._edits(claim, request, shares)))
-        spec = cdi.Specification(cdi.VERSION, f"{names.OUR_DOMAIN}/{CLAIM}", tuple(devices))
-        install_files([InstallFile(str(self._cdi_file(claim.uid)), cdi.render(spec), 0o644, durable=False)])
+    def _view(self, claim: PreparedClaim, share: ClaimShare) -> ShareView:
+        pods = self._users.get((claim.namespace, claim.name), [])
+        used = None if share.whole else self._files.used(claim.uid, share)
+        return ShareView(claim.namespace, claim.name, share.request, share.share, share.device, share.card, pods, share.memory,
+                         share.cores, used)  # fmt: skip
 
-    def _index(self, uuid: str) -> int:
-        return next((card.index for card in self.watch.facts if card.uuid == uuid), 0)
-
-    def _edits(self, claim: PreparedClaim, request: str, shares: Sequence[ClaimShare]) -> cdi.Edits:
-        settings = self.settings
-        env = {variables.NVIDIA_VISIBLE_DEVICES: ",".join(dict.fromkeys(one.card for one in shares))}
-        if all(one.whole for one in shares):
-            return cdi.Edits(env=tuple(f"{key}={value}" for key, value in env.items()))
-        regions, pages = self._places(claim.uid)
-        name = request.replace("/", "_")
-        directory, page, region = regions / name, pages / name / "limits", f"{claim.uid}.cache"
-        make_directory(MakeDirectory(str(directory)))
-        path = f"{CACHE}/{region}"
-        limits = LimitsPage(tuple(GrantedCard(one.card, one.memory, one.cores) for one in shares), path, priority=1)
-        install_files([InstallFile(str(page), limits_page.render(limits), 0o644, keep=True, durable=False),
-                       InstallFile(str(directory / region), b"", 0o666, keep=True, durable=False)])  # fmt: skip
-        env |= {variables.memory_limit_of(at): f"{one.memory >> 20}m" for at, one in enumerate(shares)}
-        env |= {variables.SM_LIMIT: str(shares[0].cores), variables.SHARED_CACHE: path}
-        read_only = ("ro", "nosuid", "nodev", "bind")
-        mounts = (
-            cdi.Mount(f"{settings.hook_path}/libvgpu.so", LIBRARY, read_only),
-            cdi.Mount(f"{settings.hook_path}/ld.so.preload", PRELOAD, read_only),
-            cdi.Mount(str(page), limits_page.PATH, read_only),
-            cdi.Mount(str(directory), CACHE, ("rw", "bind")),
-            cdi.Mount(str(directory / region), path, ("rw", "bind")),
-            cdi.Mount(str(settings.lock_dir), LOCK, ("rw", "bind")),
-        )
-        return cdi.Edits(env=tuple(f"{key}={value}" for key, value in env.items()), mounts=mounts)
-
-    def _cdi_file(self, uid: str) -> Path:
-        return self.settings.cdi_folder / f"{names.OUR_DOMAIN}-{CLAIM}_{uid}.json"
-
-    def _remove(self, uid: str) -> None:
-        if "/" in uid or uid in ("", ".", ".."):
-            raise BadInput(f"{uid!r} is no claim's uid")
-        self._cdi_file(uid).unlink(missing_ok=True)
-        for folder in self._places(uid):
-            with suppress(FileNotFoundError):
-                shutil.rmtree(folder)
-
-    # -- slices ---------------------------------------------------------------------------------------------------
-
-    async def keep_published(self, registered: asyncio.Event, ready: asyncio.Event | None) -> None:
-        """Publish what the cards are now; again when they change, and when somebody has taken the slices away."""
+    async def keep_published(self, registered: asyncio.Event, ready: asyncio.Event) -> None:
+        """Publish what the cards are now; again when they change, and when somebody has taken the slices away. The book is put
+        right where somebody has damaged it, and claims go that vanished without an Unprepare."""
         await registered.wait()
         while True:
             try:
                 await self._publish()
-                if ready is not None:
-                    ready.set()
-            except (ApiError, Unavailable) as error:
+                ready.set()
+                await self.put_right()
+            except (PumiceError, OSError) as error:
                 log.warning("slices not published: %s", error)
             await first(self.watch.changed.wait(), self.clock.sleep(RESYNC))
 
+    async def put_right(self) -> None:
+        """Raises PumiceError and OSError."""
+        async with self._turn:
+            try:
+                same = book.read(self._folder) == list(self._claims.values())
+            except BadInput as error:
+                log.error("%s; it is written anew", error)
+                same = False
+            if not same and (self._claims or (self._folder / book.BOOK).exists()):
+                book.write(self._folder, list(self._claims.values()))
+            known, now = claims_held(self.settings.kubelet_dir), self.clock.monotonic()
+            left = [one for uid, one in self._claims.items() if uid not in (known or ())]
+            vanished = [one for one in left if await self._vanished(one)] if known is not None or now >= self._look_at else []
+            if known is None and now >= self._look_at:
+                self._look_at = now + LOOK
+                self._since = {one.uid: self._since.get(one.uid, now) for one in vanished}
+                vanished = [one for one in vanished if now - self._since[one.uid] >= GRACE]
+            await self._drop([one.uid for one in vanished])
+            for one in vanished:
+                log.warning("claim=%s uid=%s has vanished, and what it had is given back", one.key, one.uid)
+
+    async def _vanished(self, claim: PreparedClaim) -> bool:
+        """Whether no pod may use the claim any more. The kubelet writes a claim down before it asks: where its record is to be
+        read and does not name the claim, that is all; else it has to be so for a while, as containers of forgotten pods end."""
+        try:
+            there = await self.cluster.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return not claims.uses(claim, await self._pods())
+        return there["metadata"]["uid"] != claim.uid or not (there.get("status") or {}).get("reservedFor")
+
     async def _publish(self) -> None:
-        node = self.settings.node_name
-        pods = (await self.cluster.list(PODS, field_selector=f"spec.nodeName={node}"))["items"]
-        held = await self._annotated(pods)
-        taints = {card.uuid: [*([TAINT_UNHEALTHY] if card.uuid in self.watch.unhealthy else []),
-                              *([TAINT_IN_USE] if card.uuid in held else [])] for card in self.watch.facts}  # fmt: skip
-        selector = f"spec.nodeName={node},spec.driver={names.CLAIM_DRIVER}"
-        there = (await self.cluster.list(RESOURCE_SLICES, field_selector=selector))["items"]
-        newest = max((one["spec"]["pool"]["generation"] for one in there), default=0)
-        wanted = claims.slice_specs(node, self.watch.facts, self.settings.worlds, taints, newest)
-        current = [one for one in there if one["spec"]["pool"]["generation"] == newest]
-        current.sort(key=lambda one: str(one["metadata"]["name"]))
-        if [_plain(one["spec"]) for one in current] == [_plain(spec) for spec in wanted]:
-            return
-        owner = claims.owner_of(node, (await self.cluster.get(NODES, node))["metadata"]["uid"])
-        wanted = claims.slice_specs(node, self.watch.facts, self.settings.worlds, taints, newest + 1)
-        for at, spec in enumerate(wanted):
-            made = await self.cluster.create(RESOURCE_SLICES, claims.slice_object(spec, at, owner, newest + 1))
-            if _plain(made["spec"]) != _plain(spec):
-                log.error("the API server has dropped fields of slice %s: are its gates of Dynamic Resource Allocation on?",
-                          made["metadata"]["name"])  # fmt: skip
-        for one in there:
-            with suppress(ApiError):
-                await self.cluster.delete(RESOURCE_SLICES, one["metadata"]["name"], uid=one["metadata"]["uid"])
-        log.info("published generation=%d slices=%d", newest + 1, len(wanted))
+        node, watch = self.settings.node_name, self.watch
+        pods = await self._pods()
+        held, self._users = await self._annotated(pods), claims.users(pods)
+        taints = taints_of([card.uuid for card in watch.facts], (TAINT_UNHEALTHY, watch.unhealthy), (TAINT_IN_USE, held),
+                           (TAINT_PROGRAM, await _in_thread(self._foreign.look)))  # fmt: skip
+        await publish(self.cluster, node, partial(claims.slice_specs, node, watch.facts, self.settings.worlds, taints))
 
 
-def _device_name(claim: PreparedClaim, request: str) -> str:
-    return f"{claim.uid}-{request.replace('/', '_')}"
-
-
-def _plain(spec: Any) -> Any:
-    """A spec without what the API server adds."""
-    devices = [{**one, "taints": [{"key": taint["key"], "effect": taint["effect"]} for taint in one.get("taints") or ()]}
-               for one in spec.get("devices") or ()]  # fmt: skip
-    return {**{key: value for key, value in spec.items() if key != "devices"}, "devices": devices}
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Do it in a thread, to its end also when the kubelet has given the call up: whoever comes next must find it done."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

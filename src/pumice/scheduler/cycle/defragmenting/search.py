@@ -167,7 +167,7 @@ class Search:
         self.trial.back(mark)
 
     def _displacing(self, task: Task, most: int) -> Iterator[tuple[tuple[Task, ...], Choice]]:
-        """The smallest sets of movable pods of one node without which that node takes the pod, and its place then. They are off
+        """The smallest sets of movable pods of one node without which that node takes the pod, and its places then. They are off
         the books while the caller looks at one."""
         table, ledger = self.trial.cycle.state.ledger.table, self.trial.cycle.state.ledger
         sizes: list[list[tuple[int, list[Task]]]] = [[] for _ in range(most)]
@@ -198,7 +198,8 @@ class Search:
                     choice = self.trial.place_of(task, gone[0].node)
                     if choice is not None:
                         enough.setdefault(number, []).append(uids)
-                        yield gone, choice
+                        for place in self.trial.cards_of(task, choice):
+                            yield gone, place
                     self._lifted -= uids
                     self.trial.back(mark)
 

@@ -5,6 +5,7 @@ Statuses and queues are left alone: whoever is moved holds as much afterwards as
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -78,32 +79,36 @@ class Trial:
         best = self.place_of(task)
         if best is None:
             return
-        yield from self._cards_of(task, best)
+        yield from self.cards_of(task, best)
         table = self.cycle.state.ledger.table
         self.cycle.placer.reconsider((task.cls,))
         rows = self.cycle.placer.open_to(task.cls, self._among(task)).nonzero()[0].tolist()
         for row in rows[: ELSEWHERE + 1]:
             if row != best.row and self.left > 0 and (choice := self.place_of(task, table.name(row))) is not None:
-                yield from self._cards_of(task, choice)
+                yield from self.cards_of(task, choice)
 
-    def _cards_of(self, task: Task, choice: Choice) -> Iterator[Choice]:
-        """That choice, and what would be chosen without the first of its cards, and so on."""
+    def cards_of(self, task: Task, choice: Choice) -> Iterator[Choice]:
+        """That choice, and what would be chosen on its node without one or more of its cards."""
         yield choice
-        closed: list[tuple[str, str]] = []
-        for _ in range(OTHER_CARDS):
-            first = next(((a.device_type, p.uuid) for a in choice.allocations for p in a.container_devices), None)
-            if first is None or self.left <= 0:
-                return
-            closed.append(first)
-            mark = self.mark()
-            for device_type, uuid in closed:
-                self.close(choice.node, device_type, (uuid,))
-            other = self.place_of(task, choice.node)
-            self.back(mark)
-            if other is None:
-                return
-            choice = other
-            yield choice
+        tried = {_cards(choice)}
+        todo = deque([(choice, frozenset[tuple[str, str]]())])
+        while todo:
+            found, closed = todo.popleft()
+            for card in sorted(_cards(found)):
+                if self.left <= 0:
+                    return
+                mark = self.mark()
+                for device_type, uuid in sorted(closed | {card}):
+                    self.close(choice.node, device_type, (uuid,))
+                other = self.place_of(task, choice.node)
+                self.back(mark)
+                if other is None or _cards(other) in tried:
+                    continue
+                yield other
+                tried.add(_cards(other))
+                if len(tried) > OTHER_CARDS:
+                    return
+                todo.append((other, closed | {card}))
 
     def _agreed(self, task: Task) -> Callable[[Choice], bool] | None:
         """A pod that is moved keeps what it holds of its queue."""
@@ -111,3 +116,7 @@ class Trial:
 
     def _among(self, task: Task) -> Among | None:
         return self.cycle.among(task)
+
+
+def _cards(choice: Choice) -> frozenset[tuple[str, str]]:
+    return frozenset((given.device_type, piece.uuid) for given in choice.allocations for piece in given.container_devices)

@@ -116,12 +116,72 @@ def test_an_allocation_that_cannot_be_meant_is_refused(changed: dict[str, Any], 
     assert why in refused(prepare(claim(("gpu", "gpu-0-shared"), **changed), "uid-c", "n1", CARDS, Holdings()))
 
 
-def test_a_claim_of_the_same_name_is_another_one_and_opaque_parameters_are_refused() -> None:
+@pytest.mark.parametrize(("consumed", "why"), [
+    ({"memory": "4Gi", "cores": "250m"}, "0.25 cores"), ({"memory": "4Gi", "cores": "1500m"}, "1.5 cores"),
+    ({"memory": "4Gi", "cores": "-10"}, "-10 cores"), ({"memory": "-4Gi", "cores": "10"}, "-4.29497e+09 bytes"),
+    ({"memory": "250m", "cores": "10"}, "0.25 bytes"), ({"memory": "1Ki", "cores": "10"}, "1024 bytes"),
+    ({"memory": "0", "cores": "10"}, "says neither"), ({"memory": "1e30", "cores": "1"}, "has memory"),
+    ({"memory": ["4Gi"], "cores": "1"}, "not a quantity"),
+])  # fmt: skip
+def test_a_status_that_would_mean_no_limit_or_a_negative_one_is_refused(consumed: Any, why: str) -> None:
+    assert why in refused(prepare(claim(("gpu", "gpu-0-shared"), consumedCapacity=consumed), "uid-c", "n1", CARDS, Holdings()))
+
+
+def test_a_request_that_was_given_one_card_twice_is_refused() -> None:
+    twice = claim(("gpu", "gpu-0-shared"), ("gpu", "gpu-0-shared"))
+    assert "request gpu was given card GPU-0 twice" in refused(prepare(twice, "uid-c", "n1", CARDS, Holdings()))
+
+
+def test_the_slices_of_a_node_with_a_long_name_have_names_that_an_api_server_takes() -> None:
+    [spec] = slice_specs("n" * 253, CARDS, SHARED, {}, 1)
+    [other] = slice_specs("n" * 252 + "m", CARDS, SHARED, {}, 1)
+    names = [slice_object(one, 0, {}, 9)["metadata"]["name"] for one in (spec, other)]
+    assert len(set(names)) == 2
+    assert max(map(len, names)) <= 253
+
+
+def test_a_claim_of_the_same_name_is_another_one() -> None:
     one = claim(("gpu", "gpu-0-shared"))
     assert "another one now" in refused(prepare(one, "old", "n1", CARDS, Holdings()))
-    opaque = {"driver": "gpu.pumice.io", "parameters": {"kind": "GpuConfig"}}
-    one["status"]["allocation"]["devices"]["config"] = [{"opaque": opaque}]
-    assert "opaque parameters (kind GpuConfig) are not served" in refused(prepare(one, "uid-c", "n1", CARDS, Holdings()))
+
+
+V1BETA1 = "resource.nvidia.com/v1beta1"
+
+
+def configured(parameters: Any, driver: str = "gpu.pumice.io") -> Any:
+    one = claim(("gpu", "gpu-0-shared"))
+    config = {"source": "FromClaim", "opaque": {"driver": driver, "parameters": parameters}}
+    one["status"]["allocation"]["devices"]["config"] = [config]
+    return prepare(one, "uid-c", "n1", CARDS, Holdings())
+
+
+@pytest.mark.parametrize("sharing", [
+    {}, {"sharing": None}, {"sharing": {"strategy": "TimeSlicing"}},
+    {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Default"}}},
+])  # fmt: skip
+def test_nvidias_parameters_are_taken_where_they_mean_what_a_share_is(sharing: dict[str, Any]) -> None:
+    assert isinstance(configured({"apiVersion": V1BETA1, "kind": "GpuConfig", **sharing}), PreparedClaim)
+    assert isinstance(configured("of another driver", driver="gpu.nvidia.com"), PreparedClaim)
+
+
+@pytest.mark.parametrize(("parameters", "why"), [
+    ({"kind": "GpuConfig"}, "apiVersion '' (kind GpuConfig) is not known"),
+    ({"apiVersion": "resource.nvidia.com/v1", "kind": "GpuConfig"}, "which reads resource.nvidia.com/v1beta1"),
+    ({"apiVersion": V1BETA1, "kind": "MigDeviceConfig"}, "is of MIG devices"),
+    ({"apiVersion": V1BETA1, "kind": "VfioDeviceConfig"}, "kind VfioDeviceConfig is not served"),
+    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {"strategy": "MPS"}}, "strategy MPS is not served"),
+    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing",
+      "timeSlicingConfig": {"interval": "Long"}}}, "interval 'Long' is not set for a share"),
+    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing", "mpsConfig": {}}}, "mpsConfig"),
+    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "share": {}}, "unknown field `share`"),
+    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": "MPS"}, "Expected `object"),
+    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {}}, "strategy '' is not known"),
+    ("text", "no object"), (None, "no object"), (["x"], "no object"),
+])  # fmt: skip
+def test_other_parameters_are_refused_by_name(parameters: Any, why: str) -> None:
+    found = refused(configured(parameters))
+    assert "claim default/c: opaque parameters of the claim: " in found
+    assert why in found
 
 
 def test_a_container_is_held_to_one_request() -> None:

@@ -14,7 +14,7 @@ import pytest
 from pumice.adapters.bookings import claims as book
 from pumice.adapters.kubelet.claim_driver import ClaimKey
 from pumice.apps.node.card_watch import CardWatch
-from pumice.devices.nvidia_vgpu.plugin import claim_daemon
+from pumice.devices.nvidia_vgpu.plugin import claim_files
 from pumice.devices.nvidia_vgpu.plugin.claim_daemon import NodeClaims, Settings
 from pumice.ports.cards import CardFacts
 from pumice.ports.clock import SystemClock
@@ -77,7 +77,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
         return call
 
     monkeypatch.setattr(book, "write", mortal(book.write))
-    monkeypatch.setattr(claim_daemon, "install_files", mortal(claim_daemon.install_files))
+    monkeypatch.setattr(claim_files, "install_files", mortal(claim_files.install_files))
 
 
 async def started(folder: Path, api: Api) -> NodeClaims:

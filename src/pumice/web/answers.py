@@ -1,0 +1,64 @@
+"""What only a cycle can tell: why pods wait, how queues stand. Worked out in a child that is forked off this process, which
+runs the cycle on its copy of the books; the parent's books are never disturbed.
+
+It is what ``pumice explain`` says, from the same functions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from pumice.scheduler.cycle.cycle import Cycle
+from pumice.scheduler.engine import Engine
+from pumice.scheduler.explaining.explain import as_json, explain, explain_known
+from pumice.scheduler.explaining.queues import QueueView, views_as_they_are
+from pumice.scheduler.explaining.workloads import GroupView, WaitingPods, as_they_wait, group_view
+from pumice.wire.objects import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """How everything stands after one cycle at ``at`` (Unix seconds)."""
+
+    at: float = 0.0
+    queues: tuple[QueueView, ...] = ()
+    waiting: tuple[WaitingPods, ...] = ()
+    groups: tuple[GroupView, ...] = ()
+    problems: dict[str, str] = field(default_factory=dict)
+    """What was refused, by object."""
+
+
+_encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(Situation).decode
+
+
+def situation(engine: Engine, now: float) -> bytes:
+    """Work it out. The engine should not be used further: it is a child's."""
+    engine.cycle(now)
+    engine.framework.open_queues(Cycle(engine.state, engine.framework, engine.placer, now, ""))
+    groups = (job for job in engine.state.jobs.values() if job.group is not None)
+    return _encode(Situation(
+        now, tuple(views_as_they_are(engine)), tuple(as_they_wait(engine)),
+        tuple(sorted((group_view(engine, job, now) for job in groups), key=lambda view: view.name)),
+        dict(engine.state.problems),
+    ))  # fmt: skip
+
+
+def situation_of(told: bytes) -> Situation:
+    """Read a child's answer."""
+    found: Situation = _decode(told)
+    return found
+
+
+def explained(engine: Engine, pod: Pod, now: float) -> bytes:
+    """What ``pumice explain pod`` says of it, as JSON. The engine should not be used further."""
+    return as_json(explain(engine, pod, now=now))
+
+
+def placed(engine: Engine, key: str) -> bytes | None:
+    """The same of a pod that holds a place, which costs no cycle and changes nothing; None for one that the books do not know as
+    ours."""
+    namespace, _, name = key.partition("/")
+    found = explain_known(engine, namespace, name)
+    return None if found is None else as_json(found)

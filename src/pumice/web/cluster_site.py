@@ -1,0 +1,46 @@
+"""The site of a cluster: its views, and what stands on each of its pages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pumice.web.following import Following
+from pumice.web.views import Query, Shown, Views
+
+NAVIGATION = (("", "Cluster"), ("pods", "Pods"), ("waiting", "Waiting"), ("queues", "Queues"), ("jobs", "Jobs"),
+              ("changes", "Changes"))  # fmt: skip
+OF_LISTS = {
+    "nodes": "nodes and their cards are unknown", "pods": "who holds what is unknown", "queues": "queues are unknown",
+    "podgroups": "jobs and gangs are unknown",
+}  # fmt: skip
+ABSENT = "404 "
+"""How the answer for a kind begins that the cluster does not have; but for the lists above that is nothing to speak of."""
+
+
+@dataclass(slots=True)
+class ClusterSite:
+    following: Following
+    pages: Views
+
+    @property
+    def views(self) -> Mapping[str, Callable[[Query], Awaitable[Shown]]]:
+        return self.pages.views
+
+    @property
+    def version(self) -> int:
+        return self.following.version
+
+    def state(self) -> Mapping[str, Any]:
+        following = self.following
+        lacks = [
+            (name, OF_LISTS.get(name, "answers are given without them"), answer)
+            for name, answer in sorted(following.lacking.items())
+            if name in OF_LISTS or not answer.startswith(ABSENT)
+        ]  # fmt: skip
+        return {
+            "navigation": NAVIGATION, "place": "cluster", "silent_since": following.answered if following.silent else 0.0,
+            "unsynced": sorted(following.unsynced), "lacks": lacks, "remarks": following.remarks,
+            "figures_of": following.answered,
+        }  # fmt: skip

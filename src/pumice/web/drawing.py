@@ -1,0 +1,90 @@
+"""Bars of cards: where each segment lies, in hundredths of a bar's width. What is promised beyond 100 % is drawn beyond the mark
+of 100 %, never cut off."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from pumice.web.values import CardView
+
+COLOURS = 8
+WIDTH = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """``kind``: share, leaving, slot (free room of a card that is cut) or used; ``colour`` is a number below COLOURS."""
+
+    x: float
+    width: float
+    title: str
+    kind: str = "share"
+    colour: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """``full`` is where 100 % lie, WIDTH where nothing is beyond. ``label`` says in words what the picture shows."""
+
+    label: str
+    segments: tuple[Segment, ...]
+    full: float = WIDTH
+
+
+def colour_of(name: str) -> int:
+    """The same pod has the same colour on each page."""
+    return zlib.crc32(name.encode("utf-8", "replace")) % COLOURS
+
+
+def percent(part: float, whole: float) -> str:
+    """``0 %`` only for nothing, ``100 %`` only for all."""
+    if not whole:
+        return "-"
+    value = 100 * part / whole
+    return "<1 %" if 0 < value < 1 else ">99 %" if 99 < value < 100 else f"{value:.0f} %"
+
+
+def memory_bar(card: CardView) -> Bar:
+    """What pods may use of its memory; a card that is cut into slices shows them where they lie, the free ones too."""
+    unit = f" {card.unit}" if card.unit else ""
+    label = f"Memory of card {card.index}: {card.memory} of {card.total}{unit} promised ({percent(card.memory, card.total)})"
+    if card.slots:
+        return Bar(f"{label}, {len(card.slots)} slots", tuple(
+            Segment(_r(WIDTH * slot.start), _r(WIDTH * slot.width),
+                    f"{slot.profile or 'slot'}, {slot.memory}{unit}: {slot.pod or 'free'}", "share" if slot.pod else "slot",
+                    colour_of(slot.pod))
+            for slot in card.slots
+        ))  # fmt: skip
+    return _stacked(label, card, [held.memory for held in card.held], card.total, unit)
+
+
+def cores_bar(card: CardView) -> Bar:
+    """What pods may use of its compute, of 100 %."""
+    label = f"Cores of card {card.index}: {card.cores} % promised"
+    return _stacked(label, card, [held.cores for held in card.held], 100, " %")
+
+
+def _stacked(label: str, card: CardView, amounts: list[int], total: int, unit: str) -> Bar:
+    scale = max(total, sum(amounts), 1)
+    x, segments = 0.0, []
+    for held, amount in zip(card.held, amounts, strict=True):
+        width = WIDTH * amount / scale
+        if amount:
+            leaving = ", leaving" if held.leaving else ""
+            segments.append(Segment(_r(x), _r(width), f"{held.pod}: {amount}{unit}{leaving}",
+                                    "leaving" if held.leaving else "share", colour_of(held.pod)))  # fmt: skip
+        x += width
+    over = f", {percent(sum(amounts) - total, total)} more than there is" if sum(amounts) > total else ""
+    return Bar(label + over, tuple(segments), _r(WIDTH * total / scale))
+
+
+def part_bar(label: str, part: float, whole: float, kind: str = "share") -> Bar:
+    """One amount of a whole."""
+    scale = max(part, whole, 1e-9)
+    return Bar(f"{label}: {percent(part, whole)}", (Segment(0, _r(WIDTH * part / scale), label, kind),) if part else (),
+               _r(WIDTH * whole / scale))  # fmt: skip
+
+
+def _r(x: float) -> float:
+    return round(x, 2)

@@ -1,0 +1,58 @@
+"""The life of a page: a token, a client, the watches, the server, until a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import signal
+from collections.abc import Awaitable, Callable
+
+from pumice.adapters.kube import Access, KubeClient
+from pumice.ports.cluster import Cluster
+from pumice.web.cluster_site import ClusterSite
+from pumice.web.following import Configuration, Following
+from pumice.web.guard import Guard
+from pumice.web.monitors import Monitors
+from pumice.web.server import Server, served
+from pumice.web.views import Views
+
+Say = Callable[[str], None]
+
+
+def token() -> str:
+    """A secret that nobody guesses, of characters that a URL keeps."""
+    return secrets.token_urlsafe(32)
+
+
+async def serve_cluster(
+    access: Access, configured: Callable[[Cluster], Awaitable[Configuration]], host: str, port: int, say: Say
+) -> None:
+    """Serve a cluster's page until SIGINT or SIGTERM. Raises BadInput and Unavailable before there is anything to see."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with KubeClient(access, user_agent="pumice-web") as kube:
+        following = Following(kube, configured)
+        await following.start()
+        monitors = Monitors(kube, following.clock, lambda path: kube.stream(path, {}, idle=3.0))
+        site = ClusterSite(following, Views(following, monitors))
+        guard = Guard(token())
+        async with served(Server(site, guard), host, port) as bound:
+            shown = f"[{host}]" if ":" in host else host
+            say(f"The page of {access.server} is at http://{shown}:{bound}/?token={guard.token}\nCtrl-C ends it.")
+            await until(stop, following.run())
+
+
+async def until(stop: asyncio.Event, work: Awaitable[None]) -> None:
+    """Do the work until told to stop; what it raises is raised."""
+    task, told = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+    finally:
+        for each in (task, told):
+            each.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(task, told, return_exceptions=True)
