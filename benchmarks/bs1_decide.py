@@ -109,10 +109,10 @@ def repeated(runs: int, measure: Any, *arguments: Any) -> dict[str, dict[str, fl
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = arguments(__doc__, quick="one run each, a tenth of the nodes and pods, two sizes")
+    parser = arguments(__doc__, quick="one run each, a twenty-fifth of the nodes and pods, two sizes")
     options = parser.parse_args(argv)
     runs = 1 if options.quick else 5
-    nodes, count = (500, 1000) if options.quick else (5000, 10000)
+    nodes, count = (200, 400) if options.quick else (5000, 10000)
     placing(1000, 1000, 20)  # warm-up
     result: dict[str, Any] = {
         f"placing_20_shapes_{nodes}_nodes": repeated(runs, placing, nodes, count, 20),

@@ -49,7 +49,7 @@ async def bursts(server: Server, names: list[str], options: Options) -> tuple[di
     """Figures of every burst, and who wrote what per pod in the last one."""
     found: dict[str, list[Figures]] = {name: [] for name in names}
     writes: dict[str, Figures] = {}
-    for name in names:  # warm-up: the server's caches and every program's pages
+    for name in names if not options.quick else ():  # warm-up: the server's caches and every program's pages
         await burst(server, CONTENDERS[name](server), options.pods // 5, f"w-{name.replace('_', '-')}")
     for run in range(options.repeats):
         for name in names[run % len(names) :] + names[: run % len(names)]:

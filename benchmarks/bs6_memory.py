@@ -70,13 +70,13 @@ def growth(before: float, after: float) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = arguments(__doc__, quick="a tenth of the nodes and pods, 3,000 lives")
+    parser = arguments(__doc__, quick="a tenth of the nodes and pods, 1,000 lives")
     parser.add_argument("--lives", type=int, default=1_000_000)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=50_000)
     given = parser.parse_args(argv)
     if given.quick:
-        given.nodes, given.pods, given.lives = given.nodes // 10, given.pods // 10, 3000
+        given.nodes, given.pods, given.lives = given.nodes // 10, given.pods // 10, 1000
     few, many = given.pods // 5, given.pods
     small, large = (asyncio.run(resident(given.nodes, pods)) for pods in (few, many))
     passed = asyncio.run(pass_through(given.nodes, given.pods, given.lives))

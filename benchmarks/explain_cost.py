@@ -149,9 +149,9 @@ def measure(nodes: int, blocks: int, cycles: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    options = arguments(__doc__, quick="1,000 nodes, four blocks")
+    options = arguments(__doc__, quick="300 nodes, two blocks")
     chosen = options.parse_args()
-    found = measure(1000, 4, 60) if chosen.quick else measure(5000, 15, 100)
+    found = measure(300, 2, 30) if chosen.quick else measure(5000, 15, 100)
     goals = goals_of("explain_cost", {"a pod explained": found["explain_in_process_ms"],
                                       "a cycle beside questions to one without": found["ratio"]["median"]})  # fmt: skip
     return conclude("explain_cost", found, goals, keep=chosen.save, quick=chosen.quick)

@@ -203,12 +203,12 @@ def resident() -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = arguments(__doc__, quick="five runs, 300 scrapes")
+    parser = arguments(__doc__, quick="two runs, 100 scrapes")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--scrapes", type=int, default=10_000, help="of the run that measures memory")
     options = parser.parse_args(argv)
     if options.quick:
-        options.runs, options.scrapes = 5, 300
+        options.runs, options.scrapes = 2, 100
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         few = asyncio.run(scrapes(place / "few", 64, 16, options.runs))

@@ -317,13 +317,13 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = arguments(__doc__, quick="a fifth of it")
+    parser = arguments(__doc__, quick="a tenth of it")
     options = parser.parse_args()
     logging.disable(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="pumice") as folder:
         with cards_of(MACHINE) as (_, cards):
-            result = asyncio.run(measure(Path(folder), cards, part=5 if options.quick else 1))
-        result["idle"] = idle(Path(folder) / "i", IDLE_SECONDS / (5 if options.quick else 1))
+            result = asyncio.run(measure(Path(folder), cards, part=10 if options.quick else 1))
+        result["idle"] = idle(Path(folder) / "i", IDLE_SECONDS / (10 if options.quick else 1))
     goals = goals_of("node_allocate", {
         "registered and listed": result["start_to_listed_ms"],
         "one by one: Allocate p99": result["one_by_one"]["allocate_ms"]["p99"],

@@ -319,13 +319,13 @@ def below_optimum(count: int) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = arguments(__doc__, quick="two seeds and a quarter of the arrivals")
+    parser = arguments(__doc__, quick="two seeds and a tenth of the arrivals")
     options = parser.parse_args(argv)
-    seeds, arrivals = (range(1, 3), 250) if options.quick else (range(1, 65), 1000)
+    seeds, arrivals = (range(1, 3), 100) if options.quick else (range(1, 65), 1000)
     streams = {
         "MIG": mig_cells(seeds, arrivals), "NPU": npu_cells(seeds, arrivals), "NPU by memory": template_cells(seeds, arrivals),
     }  # fmt: skip
-    lost = below_optimum(5 if options.quick else 200)
+    lost = below_optimum(2 if options.quick else 200)
 
     def cells(name: str) -> list[Cell]:
         return [cell for by_cell in streams[name].values() for cell in by_cell.values()]

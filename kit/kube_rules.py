@@ -97,7 +97,12 @@ def node_selected(pod: Json, node: Json) -> bool:
     if any(labels.get(k) != v for k, v in spec.get("nodeSelector", {}).items()):
         return False
     required = spec.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED)
-    return required is None or any(_term_selects(term, node) for term in required.get("nodeSelectorTerms", ()))
+    return selects_node(required, node)
+
+
+def selects_node(selector: Json | None, node: Json) -> bool:
+    """Return whether a node selector takes the node; none takes all."""
+    return selector is None or any(_term_selects(term, node) for term in selector.get("nodeSelectorTerms", ()))
 
 
 def _term_selects(term: Json, node: Json) -> bool:

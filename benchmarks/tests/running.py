@@ -17,14 +17,16 @@ OF_DAEMONS = ("node-allocate", "backbone", "memory", "start", "controller-start"
 OTHERS = tuple(name for name in FOUND if name not in {*NEED_MORE, *BEFORE_A_SERVER, *OF_DAEMONS})
 PARTS = {"native-gpu": "E0,E2,E3", "native-vgpu": "launches,allocations,modules,start_up,usable,witness,grants,chaos,fuzz"}
 """Of those that take minutes by the clock even so: what runs here. The soak runs all of it."""
-SMALLER = {"start": ("--nodes", "2000", "--pods", "20000"), "memory": ("--nodes", "2000", "--pods", "20000"),
+SMALLER = {"start": ("--nodes", "1000", "--pods", "5000"), "memory": ("--nodes", "1000", "--pods", "5000"),
            "controller-start": ("--jobs", "2000", "--pods", "20000")}  # fmt: skip
 """Sizes that show as well that a program runs to its end, of which ``--quick`` takes a tenth."""
+PATIENCE = 1200
+"""Seconds that a test of one may take: of the processor it needs ten, and others may be at work."""
 EMBEDDED = {name: value for name, value in os.environ.items() if name != "KUBEBUILDER_ASSETS"}
 """Without the real API server, whose start would be most of what these take; the contract suites are its test."""
 
 
-def quick(name: str, *further: str, seconds: float = 220) -> subprocess.CompletedProcess[str]:
+def quick(name: str, *further: str, seconds: float = PATIENCE - 100) -> subprocess.CompletedProcess[str]:
     """``pumice bench NAME --quick``, which pardons figures that miss their goals on a busy machine and nothing else."""
     return subprocess.run([sys.executable, "-m", "pumice", "bench", name, "--quick", *further], capture_output=True, text=True,
                           cwd=bench.ROOT, env=EMBEDDED, timeout=seconds)  # fmt: skip

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.tests.running import BEFORE_A_SERVER, assert_runs_to_its_end
+from benchmarks.tests.running import BEFORE_A_SERVER, PATIENCE, assert_runs_to_its_end
+
+pytestmark = pytest.mark.timeout(PATIENCE)
 
 
 @pytest.mark.parametrize("name", BEFORE_A_SERVER)

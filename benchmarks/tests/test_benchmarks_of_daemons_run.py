@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.tests.running import OF_DAEMONS, assert_runs_to_its_end
+from benchmarks.tests.running import OF_DAEMONS, PATIENCE, assert_runs_to_its_end
+
+pytestmark = pytest.mark.timeout(PATIENCE)
 
 
 @pytest.mark.parametrize("name", OF_DAEMONS)

@@ -10,9 +10,11 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.tests.running import FOUND, OTHERS, PARTS, assert_runs_to_its_end, quick
+from benchmarks.tests.running import FOUND, OTHERS, PARTS, PATIENCE, assert_runs_to_its_end, quick
 
 from pumice.cli import bench
+
+pytestmark = pytest.mark.timeout(PATIENCE)
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -21,6 +23,7 @@ def test_a_benchmark_runs_to_its_end_and_finds_its_result_right(name: str, tmp_p
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", PARTS)
 def test_a_benchmark_of_minutes_runs_whole(name: str, tmp_path: Path) -> None:
     done = quick(name, *(["--out", str(tmp_path)] if name == "native-gpu" else []), seconds=1800)

@@ -99,7 +99,7 @@ def strings() -> frozenset[str]:
 @cache
 def c_strings() -> frozenset[str]:
     files = (path for source in C_SOURCES for kind in ("*.c", "*.h", "*.def") for path in (ROOT / source).rglob(kind))
-    kept = (path for path in files if not {"tests", "build"} & set(path.parts))
+    kept = (path for path in files if not {"tests", "build"} & set(path.relative_to(ROOT).parts))
     return frozenset(text for path in kept for text in re.findall(r'"([^"\\\n]*)"', path.read_text("utf-8")))
 
 

@@ -15,7 +15,8 @@ SECONDS = 300
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+        given = item.get_closest_marker("timeout") or item.get_closest_marker("soak")  # `make soak` sets no limit of its own
+        if Path(__file__).parent in item.path.parents and given is None:
             item.add_marker(pytest.mark.timeout(SECONDS))
 
 

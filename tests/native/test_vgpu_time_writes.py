@@ -126,7 +126,8 @@ def test_words_of_time_that_somebody_goes_on_writing_give_no_more_than_the_limit
 def test_a_million_random_writes_of_time_give_no_more_than_the_limit(
     conducted: Conducted, players: tuple[str, ...], count: int
 ) -> None:
-    """Programs of one container may get unlike parts of it meanwhile, and less together."""
+    """Programs of one container may get unlike parts of it meanwhile, and less together. How long one waits goes by how many
+    writes fall into how much of the card's time, which is the computer's load: no word of it here."""
     seed = chosen_seed()
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -137,7 +138,6 @@ def test_a_million_random_writes_of_time_give_no_more_than_the_limit(
 
     workers = conducted.run(players, write, count)
     assert 1 < sum(busy(worker, 1000, LASTS_MS - 100) for worker in workers) < LIMIT + 1
-    assert conducted.longest_pause_ms(len(players)) < 1000
 
 
 def test_a_neighbour_that_says_the_card_is_his_for_ever_costs_nobody_his_share(conducted: Conducted) -> None:

@@ -17,7 +17,7 @@ from kit.device_claims import ClaimWorld
 from kit.objects import node
 
 Json = dict[str, Any]
-SEEDS = range(150)
+SEEDS = range(60)
 
 
 def allocation(held: Json) -> Json | None:

@@ -18,6 +18,7 @@ from kit.seeds import chosen_seed
 from pumice.audit.auditor import audit
 from pumice.cli.casefile import Case, engine_of
 from pumice.scheduler.cycle.defragmenting.trial import Trial
+from pumice.scheduler.cycle.preemption.victims import stands_without
 from pumice.scheduler.explaining.moves import ForCards, ForPod, Goal, Limits, question
 from pumice.scheduler.state.jobs import Task
 from pumice.simulation.moving import Answer, planned
@@ -63,7 +64,9 @@ def fragmented(seed: int, times: int = 1) -> World | None:
     for name in ("b0", "b1"):
         world.add(budget(name, {"app": name}, rng.randint(0, 2)))
     for name in ("g0", "g1", "g2"):
-        world.add(group(name, minimum=rng.randint(1, 2)))
+        later = group(name, minimum=rng.randint(1, 2))
+        later["metadata"]["creationTimestamp"] = "2026-03-01T00:00:00Z"  # brute force knows no order in which jobs are placed
+        world.add(later)
     for i in range(rng.randint(6 * times, 16 * times)):
         more = {"annotations": {}} | shape(rng, mig)
         more["annotations"] |= {names.MOVE: "false"} if rng.random() < 0.1 else {}
@@ -146,6 +149,8 @@ def fewest(case: Case, goal: Goal, most: int) -> int | None:
         for opening in search.openings:
             left = [one.task for uid, one in sorted(search.movers.items()) if one.task not in opening.leaving]
             for more in combinations(left, number - len(opening.leaving)) if number >= len(opening.leaving) else ():
+                if not may_be_away_together(trial, [*opening.leaving, *more]):  # in turn they may be: not looked at here
+                    continue
                 trial.left = 10**9
                 for free in opening.frees:
                     trial.close(free.node, free.device_type, (free.card.uuid,))
@@ -155,6 +160,12 @@ def fewest(case: Case, goal: Goal, most: int) -> int | None:
                 if found:
                     return number
     return None
+
+
+def may_be_away_together(trial: Trial, tasks: list[Task]) -> bool:
+    budgets = trial.cycle.state.budgets
+    jobs = {task.job for task in tasks if task.job is not None}
+    return not budgets.spared(tasks) and all(stands_without(job, [t for t in tasks if t.job is job]) for job in jobs)
 
 
 # -- the plan, carried out ----------------------------------------------------------------------------------------------
@@ -239,7 +250,7 @@ def free_of(world: World) -> list[int]:
     return [int(entry.split(",")[0] not in held) for text in registers for entry in text.split(":") if entry]
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + 100))
+@pytest.mark.parametrize("seed", range(SEED, SEED + 40))
 def test_the_plan_is_nearly_as_short_as_brute_force_finds_and_the_promised_pod_starts(seed: int) -> None:
     check(seed)
 

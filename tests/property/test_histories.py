@@ -51,21 +51,21 @@ def many(count: int, door: Callable[[str, Random], Any], drive: Drive, first: in
 
 
 def test_no_history_of_the_engine_breaks_a_promise() -> None:
-    many(int(os.environ.get("PUMICE_HISTORIES", "340")), EngineDoor, at_once, first_seed())
+    many(int(os.environ.get("PUMICE_HISTORIES", "120")), EngineDoor, at_once, first_seed())
 
 
 def test_no_history_breaks_a_promise_where_nodes_are_held_for_gangs() -> None:
-    many(int(os.environ.get("PUMICE_HISTORIES", "60")), EngineDoor, at_once, first_seed(), "held for gangs")
+    many(int(os.environ.get("PUMICE_HISTORIES", "25")), EngineDoor, at_once, first_seed(), "held for gangs")
 
 
 @pytest.mark.usefixtures("quiet")
 def test_no_history_of_the_daemon_before_a_failing_api_server_breaks_a_promise() -> None:
-    many(int(os.environ.get("PUMICE_HISTORIES", "30")), DaemonDoor, virtually, first_seed())
+    many(int(os.environ.get("PUMICE_HISTORIES", "12")), DaemonDoor, virtually, first_seed())
 
 
 @pytest.mark.parametrize("door", [BooksDoor, SlotDoor])
 def test_the_books_equal_those_of_an_engine_that_has_seen_the_objects_only(door: type[BooksDoor]) -> None:
-    many(int(os.environ.get("PUMICE_HISTORIES", "40")), door, at_once, first_seed())
+    many(int(os.environ.get("PUMICE_HISTORIES", "12")), door, at_once, first_seed())
 
 
 @pytest.mark.soak
@@ -92,7 +92,7 @@ def test_a_history_is_data_and_plays_again_as_it_was() -> None:
 
 def test_the_checker_imports_nothing_of_pumice() -> None:
     here = Path(__file__).parent
-    audit, kit = ("amounts", "card_rules", "auditor"), ("kube_rules", "queue_rules")
+    audit, kit = ("amounts", "card_rules", "claim_rules", "auditor"), ("kube_rules", "queue_rules")
     beside = ("checker", "eviction_rules", "legacy_card_rules")
     judges = {f"kit.{name}": here.parents[1] / "kit" / f"{name}.py" for name in kit}
     judges |= {f"pumice.audit.{name}": here.parents[1] / "src" / "pumice" / "audit" / f"{name}.py" for name in audit}

@@ -25,7 +25,7 @@ from pumice_jobs.controllers.job.defaults import NEEDS
 from pumice_jobs.controllers.job.phases import ACTIONS, FINISHED, LIVING, MOVES, PHASES, STEPS
 
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-HISTORIES = int(os.environ.get("PUMICE_JOB_HISTORIES", "40"))
+HISTORIES = int(os.environ.get("PUMICE_JOB_HISTORIES", "16"))
 STEPS_EACH = 50
 PLUGINS = (("svc", "env"), ("pytorch",), ("tensorflow", "env"), ("mpi",), ("ssh", "svc", "hcclrank"),
            ("ray", "svc", "ssh", "env"))  # fmt: skip

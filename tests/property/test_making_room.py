@@ -14,7 +14,7 @@ from pumice.scheduler.cycle.preemption.victims import between_jobs
 from pumice.scheduler.cycle.statement import Evict, Nomination, Place
 from pumice.scheduler.state.tasks import Status
 
-CLUSTERS = int(os.environ.get("PUMICE_ROOM_CLUSTERS", "100"))
+CLUSTERS = int(os.environ.get("PUMICE_ROOM_CLUSTERS", "50"))
 PART = 25
 
 

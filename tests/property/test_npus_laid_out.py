@@ -27,6 +27,7 @@ from pumice.wire.ascend_hami import use_key
 from pumice.wire.objects import Pod, convert
 
 SEED = int(os.environ.get("PUMICE_SEED", "11"))
+CLUSTERS = 40
 CONF = conf("priority", "gang", "predicates", sharing("AscendHAMiVNPU", SchedulePolicy="%s", PlanPendingSet="%s"))
 KINDS = {name: chip(name) for name in ("310P3", "910A", "910B2", "910B4")}
 
@@ -105,7 +106,7 @@ def asking(name: str, rng: Random, nodes: Sequence[int]) -> dict[str, Any]:
 def test_nobody_loses_by_a_layout_and_some_gain(gang: bool) -> None:
     """Chips in use, and pods that come at once: single ones, or a gang of them."""
     gained = 0
-    for number in range(100):
+    for number in range(CLUSTERS):
         rng = Random(f"{SEED}-{gang}-{number}")
         name, policy = rng.choice(sorted(KINDS)), rng.choice(("binpack", "spread", "none"))
         nodes = [rng.randint(1, 2) for _ in range(rng.randint(1, 3))]
@@ -133,7 +134,7 @@ def test_nobody_loses_by_a_layout_and_some_gain(gang: bool) -> None:
         assert found["kept"] >= found["none"], (number, name, policy, nodes, running, device_requests)
         gained += found["kept"] > found["none"]
     print(SEED, gang, gained)
-    assert gang or gained > 3
+    assert gang or gained > 0
 
 
 # -- chips that are cut on demand --------------------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ def test_on_one_node_whose_chips_are_cut_on_demand_the_layout_is_the_best_there_
 @pytest.mark.parametrize("gang", [False, True])
 def test_nobody_loses_by_a_layout_of_chips_that_are_cut_on_demand(gang: bool) -> None:
     gained = 0
-    for number in range(100):
+    for number in range(CLUSTERS):
         rng = Random(f"{SEED}-cut-{gang}-{number}")
         nodes = [[held_chip(rng) for _ in range(rng.randint(1, 3))] for _ in range(rng.randint(1, 4))]
         policy = rng.choice(("listed", "expected"))
@@ -221,4 +222,4 @@ def test_nobody_loses_by_a_layout_of_chips_that_are_cut_on_demand(gang: bool) ->
         assert found["kept"] >= found["none"], (number, nodes, pods)
         gained += found["kept"] > found["none"]
     print(SEED, gang, gained)
-    assert gang or gained > 3
+    assert gang or gained > 0

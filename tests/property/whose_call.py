@@ -135,8 +135,10 @@ class History:
         """The kubelet says what became of those that it rejected."""
         while self.untold:
             name = self.untold.pop()
-            self.kubelet.leave(self.world.cluster.found("pods", name)["metadata"]["uid"])
-            assert not self._ended(name), (f"{name} was rejected, and ended by us", self.told)
+            pod = self.world.cluster.found("pods", name)
+            answered_wrongly = self._wrong_card(pod)  # in the record that it still is in: that alone ends it
+            self.kubelet.leave(pod["metadata"]["uid"])
+            assert answered_wrongly or not self._ended(name), (f"{name} was rejected, and ended by us", self.told)
             self._tell_rejected(name)
 
     async def start(self) -> None:
@@ -196,7 +198,9 @@ class History:
     def _wrong_card(self, pod: dict[str, Any]) -> bool:
         """Return whether the answer to a call for this pod opens other cards than its container's."""
         for each in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
-            held = self.kubelet.books.entries[pod["metadata"]["uid"], each["name"]]
+            held = self.kubelet.books.entries.get((pod["metadata"]["uid"], each["name"]))
+            if held is None:  # it was rejected before it asked
+                continue
             visible = held.response.envs.get(variables.NVIDIA_VISIBLE_DEVICES, "")
             if not self.strict and sorted(visible.split(",")) != sorted(device.uuid for device in part_of(pod, each)):
                 return True

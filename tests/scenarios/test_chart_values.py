@@ -403,3 +403,16 @@ def test_these_tests_speak_of_every_value() -> None:
 
 def names(values: Json) -> set[str]:
     return {n for key, value in values.items() for n in (names(value) if isinstance(value, dict) and value else {key})}
+
+
+def test_a_journal_is_kept_where_its_size_is_said_in_a_volume_of_its_own_or_in_a_given_one() -> None:
+    found = Rendering({"custom": {"scheduler_journal_mib": 512}})
+    assert {"--journal-dir=/var/lib/pumice/journal", "--journal-size=512MiB"} <= set(found.container("volcano-scheduler")["args"])
+    assert {"name": "journal", "mountPath": "/var/lib/pumice/journal"} in found.container("volcano-scheduler")["volumeMounts"]
+    assert {"name": "journal", "emptyDir": {"sizeLimit": "576Mi"}} in found.pod("volcano-scheduler")["volumes"]
+    claim = {"persistentVolumeClaim": {"claimName": "kept"}}
+    kept = {"scheduler_journal_mib": 512, "scheduler_journal_volume": claim}
+    assert {"name": "journal", **claim} in Rendering({"custom": kept}).pod("volcano-scheduler")["volumes"]
+    assert "one scheduler at a time" in refusal({"custom": {**kept, "scheduler_replicas": 2}})
+    assert "scheduler_journal_mib" in refusal({"custom": {"scheduler_journal_mib": 4}})
+    assert not any("journal" in word for word in plain().container("volcano-scheduler")["args"])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from itertools import product
 from typing import Any
 
 import pytest
 from kit.job_world import JobWorld, job, job_world, on, task
+from kit.seeds import some_of
 from kit.virtual_time import run_virtually
 
 from pumice.wire import kinds, volcano
@@ -110,16 +112,14 @@ STORIES: dict[str, tuple[Step, Step, str, int, int]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("carried_out", [False, True], ids=["lost", "unanswered"])
-@pytest.mark.parametrize("writes", range(9))
-@pytest.mark.parametrize("what", STORIES)
-def test_a_job_is_brought_to_its_end_by_the_next_controller_while(what: str, writes: int, carried_out: bool) -> None:
+@pytest.mark.parametrize(("what", "writes", "answer"), some_of(product(STORIES, range(9), ("lost", "unanswered")), 60))
+def test_a_job_is_brought_to_its_end_by_the_next_controller_while(what: str, writes: int, answer: str) -> None:
     before, happens, phase, retries, pods = STORIES[what]
 
     async def story() -> None:
         async with job_world() as world:
             await before(world)
-            world.cut_off(writes, carried_out=carried_out)
+            world.cut_off(writes, carried_out=answer == "unanswered")
             await happens(world)
             await world.rest(0.8)
             await world.replace()
@@ -240,15 +240,13 @@ OTHERS: dict[str, tuple[Step, Step]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("carried_out", [False, True], ids=["lost", "unanswered"])
-@pytest.mark.parametrize("writes", range(6))
-@pytest.mark.parametrize("what", OTHERS)
-def test_what_a_controller_began_is_ended_by_the_next_one_while(what: str, writes: int, carried_out: bool) -> None:
+@pytest.mark.parametrize(("what", "writes", "answer"), some_of(product(OTHERS, range(6), ("lost", "unanswered")), 16))
+def test_what_a_controller_began_is_ended_by_the_next_one_while(what: str, writes: int, answer: str) -> None:
     happens, holds = OTHERS[what]
 
     async def story() -> None:
         async with job_world() as world:
-            world.cut_off(writes, carried_out=carried_out)
+            world.cut_off(writes, carried_out=answer == "unanswered")
             await happens(world)
             await world.rest()
             await world.replace()

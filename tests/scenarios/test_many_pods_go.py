@@ -16,7 +16,7 @@ from pumice_jobs.apps.controller.daemon import Settings, run
 
 
 @pytest.mark.parametrize("apart", [0.01, 0.05])
-@pytest.mark.parametrize("minimum", [1, 100, 200])
+@pytest.mark.parametrize("minimum", [1, pytest.param(100, marks=pytest.mark.soak), 200])
 def test_of_two_hundred_pods_of_a_gang_that_are_deleted_a_few_words_are_written(minimum: int, apart: float) -> None:
     written: Counter[str] = Counter()
 

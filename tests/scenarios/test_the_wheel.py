@@ -108,7 +108,8 @@ def install(wheels: Wheels, directory: Path, *files: Path, extra: str = "") -> I
         for top in {Path(str(file)).parts[0] for file in metadata.files(name) or []} - {"..", "__pycache__"}:
             if not (packages / top).exists():
                 (packages / top).symlink_to(metadata.distribution(name).locate_file(top))
-    pip = [sys.executable, "-m", "pip", f"--python={venv / 'bin/python'}", "install", "--quiet", "--no-index", "--no-deps"]
+    pip = [sys.executable, "-m", "pip", f"--python={venv / 'bin/python'}", "install", "--quiet", "--no-index", "--no-deps",
+           "--no-compile"]
     done = subprocess.run([*pip, *map(str, files)], env={"PATH": str(venv / "bin")}, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     return Installed(wheels, venv, home)

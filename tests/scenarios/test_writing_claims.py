@@ -175,6 +175,35 @@ def test_another_scheduler_that_was_quicker_keeps_the_claim() -> None:
     run(story)
 
 
+def test_a_claim_that_went_before_the_answer_to_a_write_on_it_holds_nothing() -> None:
+    async def story(running: Daemon) -> None:
+        update, state = running.scheduler.claim_writes.cluster.update, running.scheduler.engine.state.device_claims
+        late: list[Json] = []
+
+        async def slow(resource: Any, body: Json, **more: Any) -> Json:
+            answer = await update(resource, body, **more)
+            if resource == kinds.RESOURCE_CLAIMS and more.get("subresource") and not late:
+                late.append(answer)
+                freed = {**answer, "metadata": {**answer["metadata"], "finalizers": []}}
+                await update(kinds.RESOURCE_CLAIMS, freed)
+                await running.cluster.delete(kinds.RESOURCE_CLAIMS, "mine", "default")
+                while "default/mine" in state.claims:
+                    await running.clock.sleep(0.1)
+            return answer
+
+        running.scheduler.claim_writes.cluster.update = slow
+        await create(running.cluster, using("p"))
+
+        async def answered() -> bool:
+            return bool(late) and "default/mine" not in state.claims
+
+        await running.until(answered)
+        await running.clock.sleep(1)
+        assert "default/mine" not in state.claims
+
+    run(story)
+
+
 @pytest.mark.parametrize("met", ["Attached", "Broken"])
 def test_devices_with_binding_conditions_are_waited_for(met: str) -> None:
     async def story(running: Daemon) -> None:

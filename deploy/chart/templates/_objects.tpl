@@ -98,6 +98,10 @@
 {{- with $says.nodeConfig }}{{ range $volume := $pod.volumes }}
 {{- if eq $volume.name "node-config" }}{{ $_ := set $volume "configMap" (dict "name" $says.nodeConfig) }}{{ end }}
 {{- end }}{{ end }}
+{{- with $says.journal }}
+{{- $_ := set $pod "volumes" (append (default list $pod.volumes) (merge (dict "name" "journal") .)) }}
+{{- $_ := set $container "volumeMounts" (append (default list $container.volumeMounts) (dict "name" "journal" "mountPath" "/var/lib/pumice/journal")) }}
+{{- end }}
 {{- $_ := set $container "image" (include "pumice.image" (dict "root" .root "manifest" $container.image)) }}
 {{- with .root.Values.image.pullPolicy }}{{ $_ := set $container "imagePullPolicy" . }}{{ end }}
 {{- with $says.resources }}{{ $_ := set $container "resources" . }}{{ end }}

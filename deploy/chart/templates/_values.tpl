@@ -13,10 +13,17 @@
 {{- end }}
 
 {{- define "pumice.central" -}}
-{{- $custom := .root.Values.custom }}{{ $p := .prefix }}{{ $args := list }}
+{{- $custom := .root.Values.custom }}{{ $p := .prefix }}{{ $args := list }}{{ $journal := dict }}
 {{- with $custom.scheduler_name }}{{ $args = append $args (printf "--scheduler-name=%s" .) }}{{ end }}
 {{- if eq $p "scheduler" }}
 {{- with $custom.scheduler_schedule_period }}{{ $args = append $args (printf "--schedule-period=%s" .) }}{{ end }}
+{{- with $custom.scheduler_journal_mib }}
+{{- if and $custom.scheduler_journal_volume (gt (int $custom.scheduler_replicas) 1) }}
+{{- fail "custom.scheduler_journal_volume with custom.scheduler_replicas above 1: one scheduler at a time writes a journal; leave the volume out, and each has its own" }}
+{{- end }}
+{{- $args = concat $args (list "--journal-dir=/var/lib/pumice/journal" (printf "--journal-size=%dMiB" (int .))) }}
+{{- $journal = default (dict "emptyDir" (dict "sizeLimit" (printf "%dMi" (add (int .) 64)))) $custom.scheduler_journal_volume }}
+{{- end }}
 {{- else if eq $p "controller" }}
 {{- with $custom.controller_worker_threads }}{{ $args = append $args (printf "--worker-threads=%d" (int .)) }}{{ end }}
 {{- else }}
@@ -25,6 +32,7 @@
 {{- toYaml (dict
   "replicas" (index $custom (printf "%s_replicas" $p))
   "args" (concat $args (index $custom (printf "%s_extraArgs" $p)))
+  "journal" $journal
   "notArg" ($custom.leader_elect_enable | ternary "" "--leader-elect")
   "resources" (index $custom (printf "%s_resources" $p))
   "affinity" (default $custom.default_affinity (index $custom (printf "%s_affinity" $p)))

@@ -13,7 +13,7 @@ from kit.mig_rules import RULES, Partitioned, Verdict
 def verdicts(programs: Programs, calls: int, seed: int) -> int:
     """Runs so many random calls in a process of their own; how many verdicts differed."""
     words = (sys.executable, "-m", "benchmarks.machine_mig", "--calls", str(calls), "--seed", str(seed))
-    report = json.loads(programs.run(*words))
+    report = json.loads(programs.run(*words, timeout=max(60, calls / 500)))
     assert report["calls"] == calls
     return int(report["mismatches"])
 

@@ -73,6 +73,24 @@ def results_of(object_: Mapping[str, Any]) -> tuple[Result, ...]:
     return _convert("ResourceClaim", object_, found or (), tuple[Result, ...], at="status.allocation.devices.results")
 
 
+def devices_held(object_: Mapping[str, Any]) -> tuple[Result, ...]:
+    """Return the devices that the status of a claim names, as far as it can be read: one whose share cannot be is held whole."""
+    found: Any = object_
+    for key in ("status", "allocation", "devices", "results"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    held = []
+    for one in found if isinstance(found, list | tuple) else ():
+        if not isinstance(one, Mapping):
+            continue
+        try:
+            held.append(msgspec.convert(one, Result, dec_hook=_quantity))
+        except (msgspec.ValidationError, ValueError):
+            driver, pool, device = (one.get(key) for key in ("driver", "pool", "device"))
+            if isinstance(driver, str) and isinstance(pool, str) and isinstance(device, str):
+                held.append(Result(driver=driver, pool=pool, device=device))
+    return tuple(held)
+
+
 def _name(object_: Mapping[str, Any]) -> str:
     return str((object_.get("metadata") or {}).get("name") or "")
 

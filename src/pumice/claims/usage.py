@@ -48,7 +48,7 @@ def usage_of(results: Iterable[Result], slices: Slices, before: Usage | None = N
         shared.add(id_)
         sums = consumed.setdefault(id_, {})
         for name, amount in result.consumed_capacity.items():
-            sums[name] = sums.get(name, NONE) + amount
+            sums[name] = sums.get(name, NONE) + max(NONE, amount)  # whoever writes less than nothing frees nothing
     known = before.remembered if before is not None else {}
     remembered = {
         id_: consumption

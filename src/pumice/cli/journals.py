@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from pumice.adapters.segments import files_of
+from pumice.cli.output import plain
 from pumice.journal.reading import Part, parts_of, segment_of
 from pumice.journal.records import MAGIC, is_journal
 from pumice.model.errors import BadInput
@@ -32,7 +33,7 @@ def read_parts(path: Path) -> list[Part]:
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from None
     for remark in remarks:
-        print(remark, file=sys.stderr)
+        print(plain(remark), file=sys.stderr)
     if not parts:
         raise BadInput(f"{path}: nothing of it can be played from its beginning")
     return parts

@@ -21,3 +21,8 @@ def document(found: Any, indent: int = 2) -> str:
     raw = found if isinstance(found, bytes) else msgspec.json.encode(found)
     more = b"," if raw != b"{}" else b""
     return msgspec.json.format(b'{"apiVersion":"%s"%s%s' % (API_VERSION.encode(), more, raw[1:]), indent=indent).decode()
+
+
+def plain(text: str) -> str:
+    """Names of others without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -6,25 +6,35 @@ from pathlib import Path
 from typing import Annotated
 
 from pumice.cli import flags
-from pumice.cli.output import document
+from pumice.cli.output import document, plain
 from pumice.wire.volcano import stamp
 
 app = flags.App()
 
 
-@app.command(epilog="Examples: pumice replay case.json;  pumice replay /var/lib/pumice/journal")
+@app.command(epilog="Examples: pumice replay case.json;  pumice replay journal --conf new.conf")
 def replay(
     file: Annotated[Path, flags.Argument(help="A file written by `pumice dump`, or a journal: one of its files or its folder.")],
+    conf: Annotated[
+        list[Path] | None, flags.Option(help="Play a journal's world with this scheduler configuration; may be given again.")
+    ] = None,
     output: Annotated[str, flags.Option("-o", "--output", help="text or json.")] = "text",
 ) -> None:
     """Repeat the decisions of a dump or of a scheduler's journal, and compare them with those that are written there.
 
     Of a dump it is one cycle; of a journal every cycle, bit for bit. Exit code 1 when they differ: another version of Pumice, or
-    another configuration, decides otherwise.
+    another configuration, decides otherwise. With --conf what arrived then arrives again, in virtual time, and is placed as that
+    configuration places it; each pod runs for its recorded time from its new start.
     """
     # Only here: help and completion need no engine.
     from pumice.cli.journals import holds_journal
 
+    if conf:
+        from pumice.cli.journal_plays import compare, played_with, told_of
+
+        story = told_of(file)
+        compare(played_with(story, conf, recorded=True), output)
+        return
     same = _journal(file, output) if holds_journal(file) else _dump(file, output)
     if not same:
         raise SystemExit(1)
@@ -72,10 +82,10 @@ def _journal(path: Path, output: str) -> bool:
                         "end": stamp(end), "difference": difference, "faults": faults}))  # fmt: skip
         return not differing and not faults
     for fault in faults:
-        print(fault)
+        print(plain(fault))
     span = f"{cycles:,} cycles with {placed:,} placements, {stamp(begin)} to {stamp(end)}"
     if difference is not None:
-        print(f"{span}: the first difference is at {difference['time']}: {difference['text']}")
+        print(plain(f"{span}: the first difference is at {difference['time']}: {difference['text']}"))
     elif not faults:
         print(f"{span}: every decision is the same, bit for bit")
     return not differing and not faults

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pumice.cli import flags
 from pumice.cli.log_options import duration
-from pumice.cli.output import document
+from pumice.cli.output import document, plain
 
 if TYPE_CHECKING:
     from pumice.cli.simulation_inputs import Variant
@@ -78,7 +78,7 @@ def simulate(
     if output == "json":
         print(document({"seed": seed, "variants": outcomes, "differences": differences}))
     else:
-        _print(outcomes, differences)
+        print_outcomes(outcomes, differences)
     if html is not None:
         from pumice.simulation.page import page
 
@@ -128,7 +128,7 @@ def _interruptible() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _print(outcomes: list[Outcome], differences: list[Difference]) -> None:
+def print_outcomes(outcomes: list[Outcome], differences: list[Difference]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -142,8 +142,3 @@ def _print(outcomes: list[Outcome], differences: list[Difference]) -> None:
     print_whole(console, table)
     for line in [line for one in differences for line in difference_lines(one)] + list(reason_lines(outcomes[0])):
         print(plain(line))
-
-
-def plain(text: str) -> str:
-    """Names of others without what a terminal would obey."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -19,6 +19,10 @@ from pumice.journal.records import Decided
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.inputs import Input
 from pumice.scheduler.state.state import State
+from pumice.wire.volcano import stamp
+
+LAST = 253_402_300_800.0
+"""Seconds until the year 10000, of which no time stamp is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ def inputs_of(part: Part) -> Iterator[Input | Decided]:
     unfolder = Unfolder(part.snapshot.pods if part.snapshot is not None else ())
     try:
         yield from unfolder.unfold(part.records)
-    except (KeyError, ValueError, msgspec.ValidationError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise Broken(f"a record cannot be read: {type(error).__name__}: {error}") from None
 
 
@@ -66,8 +70,14 @@ def play(part: Part) -> Iterator[Played]:
         if not isinstance(found, Decided):
             apply(engine, found)
             continue
-        effects = engine.cycle(found.now, Drawn(found.bits), wall=found.wall, heard=_given(found.answers)).effects
-        yield Played(found.wall, found, effects, _difference(engine, found, effects))
+        if not 0 <= found.wall < LAST:
+            raise Broken(f"a cycle at {found.wall:g} s since 1970")
+        try:
+            effects = engine.cycle(found.now, Drawn(found.bits), wall=found.wall, heard=_given(found.answers)).effects
+            played = Played(found.wall, found, effects, _difference(engine, found, effects))
+        except Exception as error:  # an engine is told what no scheduler has told one
+            raise Broken(f"the cycle of {stamp(found.wall)} cannot be played: {type(error).__name__}: {error}") from None
+        yield played
 
 
 def apply(engine: Engine, found: Input) -> None:

@@ -62,6 +62,8 @@ def segment_of(name: str, content: bytes) -> Segment:
     try:
         for frame in frames(content):
             if frame.kind == HEAD:
+                if found is not None:
+                    raise Fault("it has two heads")
                 found = Segment(name, _checked(name, read_head(frame)))
             elif found is None:
                 raise Fault("it does not begin with a head")
@@ -70,10 +72,11 @@ def segment_of(name: str, content: bytes) -> Segment:
                 found.blocks.append(frame.payload)
             elif frame.kind == SNAPSHOT:
                 found.snapshot = decode_snapshot(frame.payload)
-    except (Fault, msgspec.MsgspecError) as error:
+    except (Fault, msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as error:
+        said = str(error) if isinstance(error, Fault) else f"a record cannot be read: {error or type(error).__name__}"
         if found is None:
-            raise BadInput(f"{name}: {error}") from None
-        found.fault = str(error)
+            raise BadInput(f"{name}: {said}") from None
+        found.fault = said
     if found is None:
         raise BadInput(f"{name}: it is cut before its head ends")
     return found
@@ -100,7 +103,7 @@ def parts_of(segments: Iterable[Segment]) -> tuple[list[Part], list[str]]:
     for segment in sorted(segments, key=lambda found: (found.head.began, found.head.run, found.head.number)):
         if segment.fault:
             remarks.append(f"{segment.name}: {segment.fault}; what is before is used")
-        if last is not None and not last.fault and _follows(segment.head, last.head):
+        if last is not None and not last.fault and not segment.head.fresh and _follows(segment.head, last.head):
             parts[-1].segments.append(segment)
         elif segment.head.fresh or segment.snapshot is not None:
             parts.append(Part(segment.head, segment.snapshot, [segment]))

@@ -22,8 +22,8 @@ MAGIC = b"PUMICE-JOURNAL\n"
 FORM = 1
 HEAD, BLOCK, SNAPSHOT = 0, 1, 2
 _FRAME = struct.Struct("<IIB")
-LARGEST = 1 << 30
-"""Bytes of a payload, as it lies and unpacked: beyond it a file is no journal, whatever its head says."""
+LARGEST = {HEAD: 1 << 20, BLOCK: 1 << 28, SNAPSHOT: 1 << 30}
+"""Bytes of a payload, as it lies and unpacked: beyond it a file is damaged, whatever its frame says."""
 LEVEL = 1
 """Of zlib. Level 6 takes twice the time for four fifths of the bytes."""
 
@@ -186,14 +186,14 @@ def frames(content: bytes) -> Iterator[Frame]:
         if start > len(content):
             raise Fault(f"it is cut at byte {at:,} of {len(content):,}")
         size, check, kind = _FRAME.unpack_from(content, at)
-        packed = content[start : start + size]
-        if size > LARGEST or (len(packed) == size and zlib.crc32(packed, kind) != check):
+        packed, most = content[start : start + size], LARGEST.get(kind, 0)
+        if size > most or (len(packed) == size and zlib.crc32(packed, kind) != check):
             raise Fault(f"it is damaged at byte {at:,} of {len(content):,}")
         if len(packed) < size:
             raise Fault(f"it is cut at byte {at:,} of {len(content):,}")
         unpacking = zlib.decompressobj()
         try:
-            payload = unpacking.decompress(packed, LARGEST)
+            payload = unpacking.decompress(packed, most)
         except zlib.error as error:
             raise Fault(f"it is damaged at byte {at:,} of {len(content):,}: {error}") from None
         if not unpacking.eof:

@@ -48,6 +48,8 @@ class Meter:
     def __init__(self, books: Books, templates: Iterable[Mapping[str, Any]]) -> None:
         self.books, self.shapes = books, shapes_of(templates)
         self.samples: list[Sample] = []
+        self.idle = 0.0
+        """Hours of cards that nobody held, by the part of their memory."""
         self._at = 0.0
         self._nodes = len(books.nodes)
         self._capacity = books.capacity()
@@ -56,8 +58,11 @@ class Meter:
 
     def advance(self, now: float, arriving: bool) -> None:
         """The time until ``now`` has passed without a change."""
+        passed = now - self._at
+        if passed > 0:
+            self.idle += passed / 3600 * len(self.books.cards) * (1 - self.parts()["memory"])
         if arriving:
-            passed, parts = now - self._at, self.parts()
+            parts = self.parts()
             for name in AMOUNTS:
                 self._sums[name] += parts[name] * passed  # type: ignore[assignment]
             self._sums["time"] += passed  # type: ignore[assignment]

@@ -52,6 +52,10 @@ class Outcome:
     """Pods without a place at the end."""
     stayed: Sequence[str] = ()
     """Pods that have run since before the beginning."""
+    idle_card_hours: float = 0.0
+    """Hours of cards that nobody held, by the part of their memory."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why a pod waits, or waited last, as it was said of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,8 @@ def outcome_of(variant: str, simulation: Simulation, submitted: int, arrived: in
         {name: _part(found, now, sizes) for name, found in classes.items() if found},
         simulation.fit_no_node(), simulation.violations, meter.samples,
         {run.key: (round(run.started - run.arrived, 3), run.node) for run in runs if run.started is not None},
-        [run.key for run in runs if run.started is None], simulation.stayed(),
+        [run.key for run in runs if run.started is None], simulation.stayed(), round(meter.idle, 3),
+        {run.key: run.reason for run in runs if run.reason},
     )  # fmt: skip
 
 

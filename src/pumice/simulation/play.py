@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from pumice.audit.amounts import Amounts
 from pumice.audit.auditor import Books
-from pumice.effects.vocabulary import Bind, Evict, GroupStatus, Nominate, OpenGate, SchedulerEffect
+from pumice.effects.vocabulary import Bind, Evict, GroupStatus, Nominate, OpenGate, PodCondition, SchedulerEffect
 from pumice.scheduler.engine import Engine
 from pumice.simulation.manifests import unplaced
 from pumice.simulation.meter import Meter
@@ -87,6 +87,8 @@ class PodRun:
     cards: str = ""
     ended: float | None = None
     restarts: int = 0
+    reason: str = ""
+    """Why it was not placed, as it was last said."""
 
 
 class Simulation:
@@ -372,6 +374,9 @@ class Simulation:
                     group = replace(group, status=convert(type(group.status), status))
                     self._groups[key] = group, members
                     self.engine.state.groups.put_group(group)
+            case PodCondition():
+                if (run := self._living.get(effect.uid)) is not None:
+                    run.reason = effect.message
             case OpenGate():
                 run = self._living[effect.uid]
                 gates = [gate for gate in run.pod.spec.scheduling_gates if gate.name != names.QUEUE_GATE]

@@ -23,6 +23,7 @@ def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
         row("waiting, p50 / p99", lambda o: _waited(o.whole)),
         *(row(f"{title}, mean / end", lambda o, name=name: f"{o.mean[name]:.1f} / {o.end[name]:.1f} %")  # type: ignore[misc]
           for name, title in ALLOCATED.items()),
+        row("card-hours idle", lambda o: f"{o.idle_card_hours:,.1f}" if o.idle_card_hours else "0"),
         row("evictions", lambda o: f"{o.evictions:,}"),
         row("failures of nodes", lambda o: f"{o.failures:,}"),
         row("time played", lambda o: span(o.seconds) + (", cut short" if o.interrupted else "")),
@@ -43,6 +44,14 @@ def difference_lines(difference: Difference, most: int = 8) -> Iterator[str]:
         if pods:
             more = f" and {len(pods) - most:,} more" if len(pods) > most else ""
             yield f"{than}: {len(pods):,} {what}: {', '.join(pods[:most])}{more}"
+
+
+def why_lines(difference: Difference, base: Outcome, other: Outcome, most: int = 8) -> Iterator[str]:
+    """What was said of pods that are placed in one of two plays alone, or later in the other."""
+    for outcome, pods in ((other, difference.placed_only_in_base), (base, difference.placed_only_there),
+                          (other, difference.later)):  # fmt: skip
+        for pod in [pod for pod in pods if pod in outcome.reasons][:most]:
+            yield f"{outcome.variant}: {pod} waited: {outcome.reasons[pod]}"
 
 
 def reason_lines(outcome: Outcome, most: int = 8) -> Iterator[str]:

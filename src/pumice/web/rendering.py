@@ -26,10 +26,10 @@ def static(name: str) -> tuple[bytes, str] | None:
     return ((HERE / "static" / name).read_bytes(), STATIC[name]) if name in STATIC else None
 
 
-def to(page: str, **query: object) -> str:
+def to(view: str, /, **query: object) -> str:
     """A relative link: the page may lie below any prefix."""
     words = {key: str(value) for key, value in query.items() if value not in ("", None)}
-    return f"{page}?{urlencode(words)}" if words else page
+    return f"{view}?{urlencode(words)}" if words else view
 
 
 def short(text: object, most: int = LONGEST_WORD) -> str:

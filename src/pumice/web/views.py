@@ -178,6 +178,8 @@ class Views:
     async def _explain(self, key: str, uid: str, obj: Json | None) -> Any:
         """What `pumice explain` says, as its JSON; None where nothing is known to answer from."""
         following, now = self.following, self.following.clock.now()
+        if following.unsynced:
+            return None  # of half a cluster anything might be said
         kept = self._explained.get(uid)
         if kept is not None and (kept[0] == following.version or now - kept[1] < 2.0):
             return msgspec.json.decode(kept[2])
@@ -221,6 +223,8 @@ class Views:
     # -- queues, jobs, all that wait ----------------------------------------------------------------------------
 
     async def _situation(self) -> Situation:
+        if self.following.unsynced:
+            raise Missing("this is not known before all lists are complete; the page loads itself then")
         found = await self.following.situation()
         if found is None:
             raise Missing("the cycle that would tell did not end in time; load the page again")

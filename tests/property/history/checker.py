@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from kit.kube_rules import Cluster, leaving, ordinary
 from kit.queue_rules import Queues, group_key, members
 from tests.property.history.eviction_rules import BROKEN_GANG, Evictions
 
-from pumice.audit import card_rules
+from pumice.audit import card_rules, claim_rules
 from pumice.audit.amounts import done, key_of, requests
 from pumice.audit.card_rules import Card, Sharing, Vgpu
 
@@ -51,6 +51,8 @@ class Checker:
     ranked: bool = True
     ours: str = "volcano"
     sharing: Sharing = field(default_factory=Vgpu)
+    serves_claims: bool = False
+    """Claims of devices are allocated; else pods that have some are placed nowhere."""
     complaints: list[Complaint] = field(default_factory=list)
     granted: dict[str, str] = field(default_factory=dict)
     """Uid to the assignment that came with the Binding: what the pod's containers hold, whatever is written over it since."""
@@ -87,7 +89,27 @@ class Checker:
         asked = {name for c in pod["spec"].get("containers", ()) for name in c.get("resources", {}).get("limits", {})}
         cards = (name for name in asked if name.startswith(("volcano.sh/vgpu-", "volcano.sh/gpu-")))
         other = sorted(set(cards) - {*self.sharing.resources})
-        return [*other, *(["resource claims"] if pod["spec"].get("resourceClaims") else [])]
+        return [*other, *(["resource claims"] if pod["spec"].get("resourceClaims") and not self.serves_claims else [])]
+
+    def claimed(self, pod: Json, node: str, fresh: Collection[str], tables: Tables) -> None:
+        """All claims of a Binding are written, on the objects as the scheduler saw them. ``fresh`` got their
+        devices by it."""
+        key, claims = key_of(pod), tables.get("ResourceClaim", {})
+        for name in _claims_of(pod):
+            claim = claims.get(f"{pod['metadata']['namespace']}/{name}")
+            status = (claim or {}).get("status") or {}
+            if not status.get("allocation"):
+                self.complain("over", f"{key} was bound to {node}, and its claim {name} has no devices")
+            elif pod["metadata"]["uid"] not in {user.get("uid") for user in status.get("reservedFor") or ()}:
+                self.complain("over", f"{key} was bound to {node}, and its claim {name} is not reserved for it")
+            elif node in tables["Node"] and not kube_rules.selects_node(
+                status["allocation"].get("nodeSelector"), tables["Node"][node]
+            ):
+                self.complain("forbidden", f"{key} was bound to {node}, and its claim {name} has its devices elsewhere")
+        given = {(one["driver"], one["pool"], one["device"]) for name in fresh if name in claims
+                 for one in claim_rules.results(claims[name])}  # fmt: skip
+        for text in claim_rules.overbooked(claims.values(), tables.get("ResourceSlice", {}).values(), given):
+            self.complain("over", f"{key} was bound to {node}: {text}")
 
     def placed(self, pod: Json, node: str, annotations: Mapping[str, str], seen: Cluster) -> None:
         """A Binding was decided on the cluster as ``seen``, which has it afterwards."""
@@ -171,7 +193,7 @@ class Checker:
     def asleep(self, tables: Tables, now: float) -> None:
         """Everything is at rest: nobody waits who fits, as far as that can be told for certain."""
         grouped, cluster = members(tables), Cluster(tables)
-        pending = [p for p in tables["Pod"].values() if self._waits(p, now)]
+        pending = [p for p in tables["Pod"].values() if self._waits(p, now) and not p["spec"].get("resourceClaims")]
         gangs = [key for key, group in tables.get("PodGroup", {}).items() if group["spec"].get("minMember", 0) > 1
                  and any(self._waits(p, 0.0) for p in grouped[key])]  # fmt: skip
         if any(condition["type"] == "Reserved" and condition["status"] == "True" for group in tables.get("PodGroup", {}).values()
@@ -307,6 +329,13 @@ class Checker:
         else:
             amounts[card_rules.MEMORY] = sum(want.number * (largest if want.percent else want.memory) for want in wants)
         return amounts
+
+
+def _claims_of(pod: Json) -> list[str]:
+    """Return the names of a pod's claims, as far as they were made."""
+    made = {one["name"]: one.get("resourceClaimName") for one in pod.get("status", {}).get("resourceClaimStatuses") or ()}
+    found = (one.get("resourceClaimName") or made.get(one["name"]) for one in pod["spec"].get("resourceClaims") or ())
+    return [name for name in found if name]
 
 
 def _shape(pod: Json) -> str:

@@ -4,7 +4,7 @@ once."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import count
 from random import Random
@@ -14,13 +14,23 @@ import msgspec
 from kit.fake_cluster import Json, merged
 from kit.kube_rules import PREEMPTABLE, Cluster, leaving
 from kit.queue_rules import GROUP, QUEUE
+from tests.property.history.claim_api import ClaimApi, Killed
 from tests.property.history.door import Door
 from tests.property.history.one_reason import contradictions, unlike_events
 from tests.property.history.registry import ENGINE, Op
 
 from pumice.apps.scheduler.informers import Informers
 from pumice.devices.protocol import DeviceSharing
-from pumice.effects.vocabulary import Bind, Evict, GroupStatus, Nominate, PodCondition, QueueAllocated, SchedulerEffect
+from pumice.effects.vocabulary import (
+    Bind,
+    Deallocate,
+    Evict,
+    GroupStatus,
+    Nominate,
+    PodCondition,
+    QueueAllocated,
+    SchedulerEffect,
+)
 from pumice.journal.recorder import Doorway
 from pumice.ports.cluster import WatchEvent
 from pumice.scheduler.engine import Engine
@@ -42,7 +52,8 @@ SLOW = 200.0
 """Seconds for which a refused pod may wait for another try."""
 GOING: Json = {"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z"}}
 LISTS = {"Node": "nodes", "Namespace": "namespaces", "PriorityClass": "priorityclasses", "Queue": "queues",
-         "PodGroup": "podgroups", "Pod": "pods", "PersistentVolumeClaim": "claims", "PersistentVolume": "volumes"}  # fmt: skip
+         "PodGroup": "podgroups", "Pod": "pods", "PersistentVolumeClaim": "claims", "PersistentVolume": "volumes",
+         "DeviceClass": "deviceclasses", "ResourceSlice": "resourceslices", "ResourceClaim": "resourceclaims"}  # fmt: skip
 """The informers by kind, in the order in which lists come in."""
 _encode = msgspec.json.Encoder().encode
 
@@ -85,6 +96,8 @@ class EngineDoor(Door):
 
     def __init__(self, conf: str, rng: Random) -> None:
         super().__init__(conf, rng)
+        self.checker.serves_claims = True
+        self.claims = ClaimApi(self.store, self._answered)
         self.at = 1_000_000.0
         self.arrival = self.at
         self.deaf = False
@@ -134,6 +147,11 @@ class EngineDoor(Door):
             self.arrival = self.at
         if not self.deaf:
             self._tell(change, obj)
+
+    def _answered(self, claim: Json) -> None:
+        """The answer to a write is told the engine, whether its watches are broken or not."""
+        if self.deaf:
+            self._tell("MODIFIED", claim)
 
     def _tell(self, change: str, obj: Json) -> None:
         kind, key = obj["kind"], self.store.key(obj)
@@ -193,14 +211,22 @@ class EngineDoor(Door):
                 self.sparing = op["every"]
             case "hurry":
                 self.hurried, self.ticks = op["cycles"], op["ticks"]
+            case "claims rest":
+                self.claims.resting = op["for"]
+            case "refuse claims":
+                self.claims.refused = op["next"]
+            case "kill amid claims":
+                self.claims.left = op["after"]
             case "refuse":
                 self.every = op["every"]
 
     def _wait(self, seconds: float) -> None:
         end, cycles = self.at + seconds, 0
         self.evicted = 0
+        self.claims.resting -= self.claims.resting > 0
         while True:
             self._let_go()
+            self.claims.control()
             if self.engine.has_work(self.at):
                 self._cycle()
                 cycles += 1
@@ -242,12 +268,16 @@ class EngineDoor(Door):
             self.checker.complain("reasons", text)
         if evictions := [effect for effect in effects if isinstance(effect, Evict)]:
             self.checker.evicted([(effect.uid, effect.reason) for effect in evictions], self.seen())
-        for effect in effects:
-            if isinstance(effect, Bind):
-                seen = seen or self.seen()
-                self._bind(effect, seen)
-            else:
-                self._perform(effect)
+        for number, effect in enumerate(effects):
+            try:
+                if isinstance(effect, Bind):
+                    seen = seen or self.seen()
+                    self._bind(effect, seen)
+                else:
+                    self._perform(effect)
+            except Killed:
+                self._die(effects[number:], evictions)
+                return
         for effect in evictions:
             self._evict(effect)
         self._validate_queue()
@@ -268,7 +298,14 @@ class EngineDoor(Door):
         self.count += 1
         pod = self.store.tables["Pod"].get(key)
         refused = self.every and not effect.gang and self.count % self.every == 0
-        if pod is None or pod["metadata"]["uid"] != effect.uid or refused:
+        fresh = {f"{one.namespace}/{one.name}" for one in effect.device_claims}
+        fresh = {key for key in fresh if not self.told["ResourceClaim"].get(key, {}).get("status", {}).get("allocation")}
+        reserved = self.claims.reserve(effect)
+        if reserved:
+            self.checker.claimed(known, effect.node, fresh, self.told)
+        if pod is None or pod["metadata"]["uid"] != effect.uid or refused or not reserved:
+            if reserved:
+                self.claims.undo(effect)
             self.checker.granted.pop(effect.uid, None)
             self.checker.slow[effect.uid] = self.at + SLOW
             self.checker.disturb(known)
@@ -278,6 +315,18 @@ class EngineDoor(Door):
         self.assumed[effect.uid] = merged(known, change)
         self.enter(Bound(effect.uid))
         self.store.patch("Pod", key, change)
+
+    def _die(self, undone: Sequence[SchedulerEffect], evictions: Iterable[Evict]) -> None:
+        """The scheduler is killed: what it was about to send nobody gets, and its successor knows the objects only."""
+        for effect in undone:
+            pod = self.store.tables["Pod"].get(f"{effect.namespace}/{effect.name}") if isinstance(effect, Bind) else None
+            if pod is not None:
+                self.checker.granted.pop(pod["metadata"]["uid"], None)
+                self.checker.disturb(pod)
+        self.checker.evictions.going -= {effect.uid for effect in evictions}
+        self.deaf, self.arrival = False, self.at
+        self.left_alone.clear()
+        self._start()
 
     def _evict(self, effect: Evict) -> None:
         self.evicted += 1
@@ -325,6 +374,8 @@ class EngineDoor(Door):
             case Nominate():
                 nominated = {"status": {"nominatedNodeName": effect.node or None}}
                 self.store.patch("Pod", f"{effect.namespace}/{effect.name}", nominated)
+            case Deallocate():
+                self.claims.deallocate(effect)
             case QueueAllocated():
                 self.store.patch("Queue", effect.name, {"status": {"allocated": effect.allocated}})
 

@@ -11,10 +11,10 @@ from random import Random
 from typing import Any
 
 from kit.scheduler_confs import conf, sharing
-from tests.property.history import befalls, pods, world  # noqa: F401  (they register their kinds)
+from tests.property.history import befalls, claims, pods, world  # noqa: F401  (they register their kinds)
 from tests.property.history.checker import Complaint
 from tests.property.history.door import HIERARCHY, MAKES_ROOM, VGPU_ENABLE, Door
-from tests.property.history.registry import KINDS, Op, View
+from tests.property.history.registry import ENGINE, KINDS, Op, View
 
 from pumice_lab.first_objects import SCHEDULER_CONF
 
@@ -113,7 +113,11 @@ async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str],
     played: list[Step] = []
     view = View(door.store, without, door.checker.sharing.resources)
     try:
-        await _step(door, played, ("the beginning", door.beginning(view, rng)))
+        begun = door.beginning(view, rng)
+        if door.name == ENGINE and rng.random() < 0.6:
+            nodes = [op["object"]["metadata"]["name"] for op in begun if op["object"]["kind"] == "Node"]
+            begun += claims.beginning(nodes, rng)
+        await _step(door, played, ("the beginning", begun))
         await door.begin()
         while len(played) <= steps and not door.checker.complaints:
             chosen = rng.choices(kinds, weights)[0]

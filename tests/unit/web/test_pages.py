@@ -284,7 +284,7 @@ def test_what_the_credentials_may_not_list_is_said_and_the_rest_is_shown() -> No
 def test_before_the_lists_are_complete_the_page_says_so() -> None:
     async def run() -> None:
         cluster = FakeCluster()
-        cluster.put(node("n1", cards=1))
+        cluster.put(node("n1", cards=1), pod("late", mib=9000))
         here = asyncio.Event()
 
         async def slow(verb: str, path: str) -> None:
@@ -297,9 +297,13 @@ def test_before_the_lists_are_complete_the_page_says_so() -> None:
                 while page.following.unsynced != {"pods"}:
                     await asyncio.sleep(0.01)
             assert "Not complete yet: pods are still being listed" in (await page.get()).words
+            assert "Why it waits is unknown: the lists are not complete yet" in (await page.get("pod?name=late")).words
+            assert (await page.get("queues")).status == 404
             here.set()
             await page.synced()
+            await asyncio.sleep(1)
             assert "Not complete yet" not in (await page.get("jobs")).words
+            assert "0/1 nodes are unavailable" in (await page.get("pod?name=late")).words
 
     asyncio.run(asyncio.wait_for(run(), 60))
 
@@ -335,6 +339,19 @@ def test_search_finds_pods_nodes_cards_queues_and_jobs_by_a_part_of_a_name() -> 
             assert found in (await page.get(f"search?q={text}")).words, text
 
     look(node("zebra", cards=2), placed("alpha", "zebra", 0, 10), at=at)
+
+
+def test_long_lists_come_in_pages_that_lead_to_each_other() -> None:
+    async def at(page: OpenPage, cluster: FakeCluster) -> None:
+        for path, last in (("", 3), ("?sort=fill&page=2", 3), ("?page=99", 3), ("?page=-1", 3), ("?page=x", 3), ("pods", 2),
+                           ("pods?status=Pending", 2), ("jobs", 1), ("waiting", 2)):  # fmt: skip
+            answer = await page.get(path)
+            assert answer.status == 200, path
+            assert (f"of {last}, " in answer.words) is (last > 1), path
+        assert "page=3" in (await page.get("?sort=fill&page=2")).text
+        assert "n60" not in (await page.get("")).words
+
+    look(*(node(f"n{i}", cards=1) for i in range(70)), *(pod(f"p{i}", mib=9000) for i in range(120)), at=at)
 
 
 def test_what_changes_is_listed_the_newest_first() -> None:

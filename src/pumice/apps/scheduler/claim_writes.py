@@ -140,7 +140,7 @@ class ClaimWrites:
         status = claim.setdefault("status", {})
         users = status.get("reservedFor") or []
         if any(user.get("uid") == effect.uid for user in users):
-            self.seen(claim)
+            self._answered(claim)
             return
         shown = status.get("allocation")
         if shown is None and one.allocation is None:
@@ -156,7 +156,7 @@ class ClaimWrites:
         if shown is None:
             status["allocation"] = {**(one.allocation or {}), "allocationTimestamp": stamp(self.clock.now())}
         status["reservedFor"] = [*users, {"resource": "pods", "name": effect.name, "uid": effect.uid}]
-        self.seen(await self.cluster.update(RESOURCE_CLAIMS, claim, subresource="status"))
+        self._answered(await self.cluster.update(RESOURCE_CLAIMS, claim, subresource="status"))
 
     async def _give_back(self, namespace: str, name: str, uid: str, pod: str, *, allocated: bool) -> None:
         try:
@@ -177,13 +177,20 @@ class ClaimWrites:
                 for key in ("allocation", "reservedFor", "devices"):
                     status.pop(key, None)
             claim = await self.cluster.update(RESOURCE_CLAIMS, claim, subresource="status")
-            self.seen(claim)
+            self._answered(claim)
         finalizers = claim["metadata"].get("finalizers") or []
         if allocated and (claim.get("status") or {}).get("allocation") is None and CLAIM_PROTECTION in finalizers:
             claim["metadata"]["finalizers"] = [one for one in finalizers if one != CLAIM_PROTECTION]
             answer = await self.cluster.update(RESOURCE_CLAIMS, claim)
             if answer.get("metadata", {}).get("uid") == uid and not claim["metadata"].get("deletionTimestamp"):
-                self.seen(answer)
+                self._answered(answer)
+
+    def _answered(self, claim: Json) -> None:
+        """Tell of a claim as it was answered; one that the watch has shown to be gone since stays gone."""
+        meta = claim["metadata"]
+        known = self.claims.claims.get(f"{meta.get('namespace', '')}/{meta['name']}")
+        if known is not None and known.uid == meta.get("uid"):
+            self.seen(claim)
 
     async def _get(self, namespace: str, name: str, uid: str) -> Json | None:
         """The claim as it is; None where it is gone, or another one has its name."""

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from pumice import __version__
+import msgspec
+
 from pumice.adapters.segments import Segments
 from pumice.apps.scheduler.forked import ask
 from pumice.journal.folding import Folder
 from pumice.journal.freezing import freeze
 from pumice.journal.recorder import Doorway
-from pumice.journal.records import BLOCK, FORM, SNAPSHOT, Head, encode, frame, head
+from pumice.journal.records import BLOCK, SNAPSHOT, Head, encode, frame, head
 from pumice.ports.clock import Clock
 
 log = logging.getLogger("pumice.scheduler.journal")
@@ -90,7 +91,7 @@ class Journal:
         engine.placer.drop_arrays()
         snapshot = await ask(lambda: frame(SNAPSHOT, encode(folder.snapshot(freeze(engine)))))
         self._number += 1
-        then = Head(FORM, __version__, self.first.run, self.first.began, self._number, False, self.first.scheduler_names)
+        then = msgspec.structs.replace(self.first, number=self._number, fresh=False)
 
         def write() -> None:
             if before and self._began:

@@ -257,7 +257,9 @@ class ClaimSearch:
         return asked, places
 
     def _selector(self, one: Wanted) -> tuple[Requirements | None, ...] | None:
-        """Return the terms of the nodes that can use the devices of the claim; none: all nodes. None: it has no devices."""
+        """Return the terms of the nodes that can use the devices of the claim; none: all nodes. None: it has no devices.
+
+        A selector without a term selects no node."""
         claims = self.state.device_claims
         claim = claims.claims.get(one.key) if one.key else None
         if claim is None:
@@ -268,7 +270,9 @@ class ClaimSearch:
             if decision is None:
                 return None
             selector = decision.allocation.node_selector
-        return tuple(parse_node_term(term) for term in (selector or {}).get("nodeSelectorTerms") or ())
+        if selector is None:
+            return ()
+        return tuple(parse_node_term(term) for term in selector.get("nodeSelectorTerms") or ()) or (None,)
 
     def _search(
         self, asked: list[ResourceClaim], node: str, without: Collection[str] = (), plus: Iterable[Reserved] = (),

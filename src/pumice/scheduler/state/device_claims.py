@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from pumice.claims.allocation import Allocation
 from pumice.claims.objects import ClaimDevices, DeviceClass, ResourceClaim, Result
-from pumice.claims.reading import claim_of, class_of, results_of, slice_of
+from pumice.claims.reading import claim_of, class_of, devices_held, results_of, slice_of
 from pumice.claims.slices import PoolID, Slices
 from pumice.claims.usage import Usage, usage_of
 from pumice.model.errors import BadInput
@@ -28,6 +28,7 @@ from pumice.ports.cluster import Json
 from pumice.scheduler.state.nodes import NodeTable
 from pumice.wire.objects import Pod
 from pumice.wire.pod_claims import claims_of
+from pumice.wire.selectors import parse_node_term
 
 CONSUMERS_MOST: Final = 256
 """Pods that one claim may be reserved for (ResourceClaimReservedForMaxSize)."""
@@ -191,11 +192,12 @@ class DeviceClaims:
         before = self.claims.get(key)
         try:
             found = self._read(key, obj)
-        except (BadInput, ValueError, TypeError, AttributeError) as error:
+        except (BadInput, ValueError, TypeError, AttributeError, KeyError) as error:
             self.problems[f"ResourceClaim {key}"] = str(error)
-            if before is None:
+            held = _unreadable(key, obj, before)
+            if held is None:
                 return
-            found = replace(before, deleting=True)  # what it was known to hold it holds still
+            found = held
         if before is not None and before.uid == found.uid and before.version > found.version:
             return
         if before is not None and before.uid != found.uid:
@@ -228,6 +230,11 @@ class DeviceClaims:
         meta, status = obj["metadata"], obj.get("status") or {}
         allocation = status.get("allocation")
         owner: Json = next((one for one in meta.get("ownerReferences") or () if one.get("controller")), {})
+        selector = (allocation or {}).get("nodeSelector")
+        if not isinstance(selector, Mapping | None):
+            raise BadInput(f"ResourceClaim {key}: status.allocation.nodeSelector is no object")
+        for term in (selector or {}).get("nodeSelectorTerms") or ():
+            parse_node_term(term)
         text = _encode(obj.get("spec") or {})
         spec = self._specs.get(text)
         if spec is None:
@@ -237,7 +244,7 @@ class DeviceClaims:
         return KnownClaim(
             key, str(meta.get("uid", "")), int(meta.get("resourceVersion") or 0), spec,
             None if allocation is None else results_of(obj),
-            (allocation or {}).get("nodeSelector"),
+            selector,
             frozenset(str(one.get("uid", "")) for one in status.get("reservedFor") or ()),
             str(owner.get("uid", "")) if owner.get("kind") == "Pod" else "", bool(meta.get("deletionTimestamp")),
         )  # fmt: skip
@@ -275,8 +282,8 @@ class DeviceClaims:
         found = []
         for key, name in keys.items():
             claim = self.claims.get(key)
-            if claim is None:
-                trouble = self.problems.get(f"ResourceClaim {key}", "")
+            trouble = self.problems.get(f"ResourceClaim {key}", "")
+            if claim is None or trouble:
                 return Refusal("spec.resourceClaims", trouble or f"ResourceClaim {key} is not there")
             if claim.deleting:
                 return Refusal("spec.resourceClaims", f"ResourceClaim {key} is being deleted")
@@ -524,6 +531,20 @@ def _of(claim: KnownClaim, allocation: Allocation) -> Allocation:
         allocation.config,
         allocation.node_selector,
     )
+
+
+def _unreadable(key: str, obj: Json, before: KnownClaim | None) -> KnownClaim | None:
+    """Return what a claim that cannot be read holds all the same: nobody may be given its devices. What it was known to hold it
+    holds still; a device whose share cannot be read it holds whole. None: no device."""
+    meta = obj.get("metadata") or {}
+    uid = str(meta.get("uid", ""))
+    if before is not None and before.uid != uid:
+        before = None
+    held = devices_held(obj)
+    if before is None and not held:
+        return None
+    known = before or KnownClaim(key, uid, 0, Spec(ClaimDevices()), deleting=True)
+    return replace(known, results=held or known.results, deleting=True)
 
 
 def _results(allocation: Allocation) -> tuple[Result, ...]:

@@ -341,7 +341,7 @@ class Groups:
         """Give back the room of jobs that are gone."""
         repack(self.jobs)
         for queue in self.queues.values():
-            queue.jobs = set(queue.jobs)
+            repack(queue.jobs)
 
     def remark(self, who: str, remarks: Mapping[str, str]) -> None:
         """Replace what a plugin finds wrong with queues, by their names. A circle is the graver thing."""
@@ -458,7 +458,7 @@ class Groups:
     def _new_job(self, key: str, namespace: str, name: str, queue: str) -> Job:
         state = self.queue(queue or self.default_queue)
         job = self.jobs[key] = Job(key, namespace, name, state)
-        state.jobs.add(job)
+        state.jobs[job] = None
         state.version += 1
         return job
 

@@ -156,7 +156,8 @@ class Task(TaskRecord):
 class QueueState(QueueRecord):
     """One queue and the jobs in it."""
 
-    jobs: set[Job] = field(default_factory=set)
+    jobs: dict[Job, None] = field(default_factory=dict)
+    """In the order in which they came: a set's would depend on where they lie in memory, and no journal could play it again."""
     active: ActiveJobs[Job] = field(default_factory=ActiveJobs)
     waiters: dict[Job, None] = field(default_factory=dict)
     """Jobs with pending pods, in order of arrival."""
@@ -347,7 +348,7 @@ class Job(Gang[Task], eq=False):
             return
         self.detach()
         self.queue = queue
-        queue.jobs.add(self)
+        queue.jobs[self] = None
         if self.pending:
             queue.waiters[self] = None
         self._sums(1)
@@ -356,7 +357,7 @@ class Job(Gang[Task], eq=False):
         """It leaves its queue with all sums."""
         if self in self.queue.jobs:
             self._sums(-1)
-        self.queue.jobs.discard(self)
+        self.queue.jobs.pop(self, None)
         self.queue.active.leave(self)
         self.queue.waiters.pop(self, None)
 

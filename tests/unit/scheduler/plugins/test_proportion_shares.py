@@ -20,7 +20,7 @@ def divide(total: int, *queues: QueueState, **requests: int) -> dict[str, int]:
     whole: Vector = {"cpu": total}
     for queue in queues:
         queue.pending, queue.version = {"cpu": requests[queue.name]}, queue.version + 1
-        queue.jobs = {Job("default/a", "default", "a", queue)}
+        queue.jobs = {Job("default/a", "default", "a", queue): None}
     shares = Shares()
     shares.divide(queues, whole, lambda queue: {}, 0)
     parts = {queue.name: shares.part(queue) for queue in queues}

@@ -200,6 +200,8 @@ class Search:
                         enough.setdefault(number, []).append(uids)
                         for place in self.trial.cards_of(task, choice):
                             yield gone, place
+                            if len(gone) > 1:  # slices of one card are given out in turn: who comes first may leave none
+                                yield gone[::-1], place
                     self._lifted -= uids
                     self.trial.back(mark)
 
