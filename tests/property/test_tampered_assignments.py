@@ -29,6 +29,8 @@ class Tampered:
         self.world.add(node("ours", cards=2, mib=MIB), node("theirs", cards=2, mib=MIB))
         self.handed: dict[str, tuple[str, PodDevices]] = {}
         self.spoilt: set[str] = set()
+        self.partly: set[str] = set()
+        """Pods of which the plugin has served the first container alone."""
         self.serial = 0
 
     def pods(self, *phases: str) -> list[Json]:
@@ -37,7 +39,11 @@ class Tampered:
     def arrive(self) -> None:
         self.serial += 1
         cores = self.rng.choice((None, 20, 50, 100))
-        self.world.add(pod(f"p{self.serial}", cards=self.rng.choice((1, 1, 2)), mib=self.rng.choice(MEMORY), cores=cores))
+        made = pod(f"p{self.serial}", cards=self.rng.choice((1, 1, 2)), mib=self.rng.choice(MEMORY), cores=cores)
+        if self.rng.random() < 0.4:
+            second = pod("x", mib=self.rng.choice(MEMORY[:2]), cores=self.rng.choice((None, 20)))["spec"]["containers"][0]
+            made["spec"]["containers"].append({**second, "name": "second"})
+        self.world.add(made)
 
     def start(self) -> None:
         """The kubelet admits a pod. A plugin serves what the scheduler wrote, and refuses what somebody spoilt."""
@@ -51,6 +57,8 @@ class Tampered:
             return
         where = chosen["spec"]["nodeName"]
         self.handed[meta["uid"]] = where, parse_pod_devices(meta["annotations"][names.VGPU_IDS])
+        if len(self.handed[meta["uid"]][1].containers) > 1 and self.rng.random() < 0.6:
+            self.partly.add(meta["uid"])
         if self.rng.random() < 0.5:
             chosen["status"] = {"phase": "Pending", "startTime": "2026-01-01T00:00:05Z"}
             self.world.add(chosen)
@@ -58,13 +66,19 @@ class Tampered:
             self.world.set_phase(meta["name"], "Running")
         self.publish()
 
+    def serve_rest(self) -> None:
+        if self.partly:
+            self.partly.discard(self.rng.choice(sorted(self.partly)))
+            self.publish()
+
     def publish(self) -> None:
-        mine = {uid: devices.containers for uid, (where, devices) in self.handed.items() if where == "ours"}
+        mine = {uid: devices.containers[:1] if uid in self.partly else devices.containers
+                for uid, (where, devices) in self.handed.items() if where == "ours"}  # fmt: skip
         self.world.nodes["ours"]["metadata"]["annotations"][names.HANDED_OUT] = render_handed_out(mine)
         self.world.add(self.world.nodes["ours"])
 
     def tamper(self) -> None:
-        bound = self.pods("Pending", "Running")
+        bound = [pod for pod in self.pods("Pending", "Running") if pod["metadata"]["uid"] not in self.partly]
         if not bound:
             return
         chosen = self.rng.choice(bound)
@@ -158,11 +172,25 @@ PLAUSIBLE = (swapped,)
 @pytest.mark.parametrize("seed", range(30))
 def test_no_card_is_given_twice_whatever_owners_write_on_their_pods_and_whenever_the_scheduler_restarts(seed: int) -> None:
     play = Tampered(seed)
-    steps: list[Any] = [play.arrive, play.arrive, play.start, play.start, play.tamper, play.leave, play.restart]
+    steps: list[Any] = [play.arrive, play.arrive, play.start, play.start, play.tamper, play.leave, play.restart, play.serve_rest]
     for _ in range(70):
         play.rng.choice(steps)()
         play.world.settle(0.5)
         play.check()
+
+
+def test_a_container_that_the_plugin_has_not_served_yet_keeps_its_part_of_a_card() -> None:
+    world = World()
+    old = pod("old", mib=1000, cores=50)
+    old["spec"]["containers"].append({**pod("x", mib=1000, cores=10)["spec"]["containers"][0], "name": "second"})
+    world.add(node("ours", cards=1, mib=MIB), old)
+    world.settle()
+    old = world.pods["default/old"]
+    parts = parse_pod_devices(old["metadata"]["annotations"][names.VGPU_IDS]).containers
+    world.nodes["ours"]["metadata"]["annotations"][names.HANDED_OUT] = render_handed_out({old["metadata"]["uid"]: parts[:1]})
+    world.add(world.nodes["ours"], pod("rival", mib=1000, cores=50))
+    world.settle()
+    assert world.node_of("rival") == "", "60 of 100 % are granted, though 50 are handed out"
 
 
 def test_a_pod_whose_plugin_says_what_it_holds_closes_nothing_when_its_annotation_is_emptied() -> None:

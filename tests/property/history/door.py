@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from random import Random
 
 from kit.fake_cluster import Json, Store
+from tests.property.history import world
 from tests.property.history.checker import Checker
 from tests.property.history.legacy_card_rules import Legacy
-from tests.property.history.registry import Op
+from tests.property.history.registry import Op, View
 
 from pumice.audit.card_rules import Sharing, Vgpu
 
@@ -32,6 +33,10 @@ class Door(ABC):
         shares += " tree" if HIERARCHY in conf else ""
         makes_room = any(actions in conf for actions in MAKES_ROOM)
         self.checker = Checker(shares, "name: gang" in conf, makes_room, ranked="name: drf" not in conf, sharing=sharing)
+
+    def beginning(self, view: View, rng: Random) -> list[Op]:
+        """Return the operations that make the first objects."""
+        return world.beginning(view, rng)
 
     async def begin(self) -> None:
         """The first objects are there."""

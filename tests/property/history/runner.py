@@ -113,7 +113,7 @@ async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str],
     played: list[Step] = []
     view = View(door.store, without, door.checker.sharing.resources)
     try:
-        begun = world.beginning(view, rng)
+        begun = door.beginning(view, rng)
         if door.name == ENGINE and rng.random() < 0.6:
             nodes = [op["object"]["metadata"]["name"] for op in begun if op["object"]["kind"] == "Node"]
             begun += claims.beginning(nodes, rng)

@@ -12,6 +12,7 @@ from typing import Any
 from pumice.adapters.bookings.foreign import SHARED
 from pumice.apps.node.control_daemons import ControlDaemons
 from pumice.apps.node.performing import Prepare, Slicer
+from pumice.apps.node.registration import GRPC, Transport
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import PATIENCE
@@ -49,6 +50,7 @@ class PluginSettings:
     hangup: asyncio.Event | None = None
     named_shares: str = "auto"
     cdi_folder: Path = Path("/var/run/cdi")
+    transport: Transport = GRPC
 
 
 @dataclass(frozen=True, slots=True)

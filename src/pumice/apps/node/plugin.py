@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from pumice.adapters.kubelet.checkpoint import allocated_devices, recorded
-from pumice.adapters.kubelet.endpoint import Endpoint, Options, device_list
+from pumice.adapters.kubelet.endpoint import Options, device_list
 from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler
 from pumice.apps.node.answer_links import AnswerLinks
 from pumice.apps.node.card_watch import CardWatch
@@ -184,8 +184,9 @@ class Plugin:
         given = resource in self._allocator.given
         giving = GivingHandler(self._allocator, resource, self._prepare) if given else CountedHandler()
         handler = answering if allocates else giving
-        endpoint = Endpoint(self._folder, self._allocator.socket(resource), handler, options)
-        registration = Registration(endpoint, resource, self._folder / "kubelet.sock", options)
+        transport = self._settings.transport
+        endpoint = transport.endpoint(self._folder, self._allocator.socket(resource), handler, options)
+        registration = Registration(endpoint, resource, self._folder / "kubelet.sock", options, transport=transport)
         if allocates:
             registration.on_return = self._allocator.kubelet_restarted
         return registration

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pumice.adapters.kubelet.endpoint import Endpoint, Options, PluginError, register
-from pumice.adapters.kubelet.presence import watch
+from pumice.adapters.kubelet.endpoint import Endpoint, Handler, Options, PluginError, register
+from pumice.adapters.kubelet.presence import Presence, watch
 from pumice.effects.tasks import first
 from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock
@@ -18,6 +19,18 @@ log = logging.getLogger("pumice.kubelet")
 
 SOCKET_LOOK_SECONDS = 1.0
 FOLLOW_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """The way between plugin and kubelet: gRPC over unix sockets, unless both sides are played in one process."""
+
+    endpoint: Callable[[Path, str, Handler, Options], Endpoint] = Endpoint
+    register: Callable[[Path, str, str, Options], Awaitable[None]] = register
+    watch: Callable[[Path, Clock], AbstractAsyncContextManager[Presence]] = watch
+
+
+GRPC = Transport()
 
 
 @dataclass(slots=True)
@@ -32,13 +45,14 @@ class Registration:
     done: asyncio.Event = field(default_factory=asyncio.Event)
     count: int = 0
     on_return: Callable[[], None] = lambda: None
+    transport: Transport = GRPC
 
     async def keep(self, clock: Clock) -> None:
         """Run until cancelled. Raises BadInput when the folder is not there or no socket can be made in it."""
         if not self.kubelet.parent.is_dir():
             raise BadInput(f"{self.kubelet.parent}: no such folder; is this the kubelet's device-plugins folder?")
         pause = 1.0
-        async with watch(self.kubelet, clock) as presence:
+        async with self.transport.watch(self.kubelet, clock) as presence:
             while True:
                 # The order matters: a kubelet that starts while we listen anew deletes our new socket too.
                 presence.started.clear()
@@ -69,7 +83,7 @@ class Registration:
             log.info("waiting for the kubelet socket=%s", self.kubelet)
             await first(restarted.wait(), clock.sleep(30.0))
             return False
-        call = asyncio.ensure_future(register(self.kubelet, self.endpoint.name, self.resource, self.options))
+        call = asyncio.ensure_future(self.transport.register(self.kubelet, self.endpoint.name, self.resource, self.options))
         try:
             if await first(asyncio.shield(call), restarted.wait()) == 1:
                 return False

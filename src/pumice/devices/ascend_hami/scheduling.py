@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pumice.devices.ascend_hami.device_request import ContainerRequest, NpuRequest, npu_request
@@ -230,8 +231,12 @@ def replay_pod(
     if pod.spec.node_name != node or is_mirror(pod):
         return None
     notes = pod.metadata.annotations
-    text = handed or (notes.get(allocated_key(chip.word), "") if notes.get(NODE, node) == node else "")
+    written = notes.get(allocated_key(chip.word), "") if notes.get(NODE, node) == node else ""
+    text = handed or written
     decoded = parse_npu_devices(text) if text else NpuDevices()
+    if handed and written:  # containers that the plugin has not served yet may start at any moment
+        pairs = zip_longest(decoded.slots, parse_npu_devices(written).slots, fillvalue=())
+        decoded = NpuDevices(tuple(by_plugin or told for by_plugin, told in pairs), decoded.doubts)
     reason = ""
     if want is not None and not handed and is_admitted(pod):
         reason = _contradiction(want, decoded, inventory.config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -314,17 +315,23 @@ def replay_pod(
     (D-46). Cards that the node does not register are not charged. Every container counts (D-21).
 
     ``handed``: what the node's plugin says that it has handed to the pod, which nobody but the plugin can write; it counts
-    before the pod's annotation. Without it, a pod that the kubelet has admitted holds cards, and where its annotation cannot
+    before the pod's annotation, container by container. Without it, a pod that the kubelet has admitted holds cards, and where its annotation cannot
     name them, they may be any of the node's: all are closed as long as it is there.
     """
     if pod.spec.node_name != node or is_mirror(pod):
         return None
-    if handed:
-        return _allocated(device_type, pod, node, inventory, parse_pod_devices(handed))
     notes = pod.metadata.annotations
     facts: Facts = inventory.config
     text = notes.get(names.VGPU_IDS, "") if notes.get(names.VGPU_NODE, node) == node else ""
     statement = said(pod.spec) if is_admitted(pod) else None
+    if handed:
+        by_plugin = parse_pod_devices(handed)
+        decoded = _completed(by_plugin, parse_pod_devices(text))
+        served = [part for part in by_plugin.containers if part]
+        reason = ""
+        if statement is not None and len(served) < len(statement.containers):
+            reason = contradiction(statement, decoded, facts.by_uuid.__contains__)
+        return _allocated(device_type, pod, node, inventory, decoded, reason)
     if not text and statement is None:
         return None
     known = facts.read.get(text)
@@ -338,6 +345,13 @@ def replay_pod(
             facts.read.clear()
         facts.read[text] = statement, found
     return found
+
+
+def _completed(handed: PodDevices, written: PodDevices) -> PodDevices:
+    """Return what the plugin has handed out, and for containers that it has not served yet what the pod's annotation names: they
+    may start at any moment, and a plugin that has just died tells no more of them."""
+    pairs = zip_longest(handed.containers, written.containers, fillvalue=())
+    return PodDevices(tuple(by_plugin or told for by_plugin, told in pairs), handed.doubts)
 
 
 def _allocated(

@@ -1,0 +1,10 @@
+"""Random histories of the whole plane in one process, in virtual time: the laboratory's API server, two schedulers with a
+lease, the controllers, and on each node a kubelet and the device plugin, while the world does its worst.
+
+    found = draw(seed, PlaneDoor, drive=virtually)
+    print(shrunk(found, PlaneDoor, drive=virtually).text())
+
+It is a door of ``tests.property.history``: steps are data, drawn by a seed, kept, replayed and shrunk by the same runner.
+``processes`` runs and kills daemons, ``transport`` is the way between plugin and kubelet, ``node`` plays kubelet and runtime,
+``judge`` says what must hold, ``kinds`` draws what happens.
+"""

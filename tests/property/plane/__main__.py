@@ -1,0 +1,87 @@
+"""Play histories of the whole plane: until one breaks a promise, or so many faults were played.
+
+    python -m tests.property.plane --seed 7 --faults 10000
+    python -m tests.property.plane --defects --faults 10000    # which planted defects are found
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import subprocess
+import sys
+import time
+from collections import Counter
+from random import SystemRandom
+
+from tests.property.plane.defects import defects
+
+STEPS = 40
+
+
+def play(seed: int, faults: int, *, shrink: bool) -> int:
+    """Return 1 where a history broke a promise, which is printed with its seed as a short story."""
+    from tests.property.history.runner import draw, shrunk
+    from tests.property.plane.door import CONF, PlaneDoor, virtually
+
+    doors: list[PlaneDoor] = []
+
+    def door(*given: object) -> PlaneDoor:
+        doors.append(PlaneDoor(*given))  # type: ignore[arg-type]
+        return doors[-1]
+
+    struck: Counter[tuple[str, str]] = Counter()
+    played, first, began = 0, seed, time.process_time()
+    while played < faults:
+        found = draw(seed, door, steps=STEPS, drive=virtually, conf=CONF)
+        played += doors[-1].faults
+        struck += doors[-1].struck
+        if found.complaints:
+            print(f"seed {seed}, after {played} faults: {'; '.join(map(str, found.complaints[:3]))}", flush=True)
+            if shrink:
+                print(shrunk(found, door, drive=virtually).text())
+            return 1
+        doors.clear()
+        seed += 1
+    seconds = time.process_time() - began
+    print(f"seeds {first} to {seed - 1}: {played} faults, 0 violations, {len(struck)} pairs of a fault and an effect, "
+          f"{seconds:.0f} s of CPU")  # fmt: skip
+    for (fault, effect), count in sorted(struck.items()):
+        print(f"  {count:6}  {fault:14} {effect}")
+    return 0
+
+
+def find_defects(seed: int, faults: int, names: str) -> int:
+    missed = 0
+    for defect in defects():
+        if names not in defect.name:
+            continue
+        command = [sys.executable, "-m", "tests.property.plane", "--seed", str(seed), "--faults", str(faults),
+                   "--defect", defect.name]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        said = done.stdout.splitlines()[0] if done.stdout else done.stderr[-300:]
+        found = done.returncode == 1 and said.startswith("seed ")
+        missed += not found
+        print(f"{'found ' if found else 'MISSED'}  {defect.part:12} {defect.name}: {said[:160]}", flush=True)
+    return 1 if missed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=None, help="of the first history; drawn and printed unless given")
+    parser.add_argument("--faults", type=int, default=1_000)
+    parser.add_argument("--defects", nargs="?", const="", metavar="NAME", help="plant each defect whose name has this in it")
+    parser.add_argument("--defect", default="", help="plant this one")
+    parser.add_argument("--shrink", action="store_true", help="leave steps out of the history that broke something")
+    given = parser.parse_args()
+    seed = SystemRandom().randrange(10**9) if given.seed is None else given.seed
+    if given.defects is not None:
+        return find_defects(seed, given.faults, given.defects)
+    if given.defect:
+        next(defect for defect in defects() if defect.name == given.defect).plant()
+    logging.disable(logging.CRITICAL)
+    return play(seed, given.faults, shrink=given.shrink)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

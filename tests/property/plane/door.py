@@ -1,0 +1,346 @@
+"""The door of the whole plane: everything that decides runs in one process on one virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
+from functools import cache
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from kit.fake_cluster import Json, Store
+from kit.faulty_cluster import SYSTEM, FaultyCluster, faulty_cluster
+from kit.virtual_time import VirtualClock, VirtualLoop
+from tests.property.history.door import Door
+from tests.property.history.registry import Op, View
+from tests.property.plane import judge
+from tests.property.plane.kinds import CENTRAL, NODES, PLANE, PROCESSES
+from tests.property.plane.node import Node, Running
+from tests.property.plane.processes import Connection, Fault, Process
+
+from pumice.apps.scheduler import daemon as scheduler
+from pumice.model.amount import MIB
+from pumice.ports.cards import LOST, CardEvent, CardFacts
+from pumice.ports.cluster import ApiError, Resource
+from pumice.wire import kinds, volcano
+from pumice.wire.names import SCHEDULER_CONFIGMAP
+from pumice_jobs.apps.controller import daemon as controller
+from pumice_lab.controllers.shell import Controllers, ControllersSettings
+
+RESOURCES: dict[str, Resource] = {
+    "pods": kinds.PODS, "podgroups": volcano.POD_GROUPS, "jobs": volcano.JOBS, "deployments": kinds.DEPLOYMENTS}  # fmt: skip
+OF_KIND = {"Pod": "pods", "PodGroup": "podgroups", "Job": "jobs", "Deployment": "deployments"}
+CARDS, MIB_EACH = 2, 16000
+CONF = "no shares"
+"""The configuration of the histories: where queues had shares, a gang that was let in would keep others out, as in Volcano."""
+CALM, SWEPT = 240.0, 200.0
+FOREVER = 1e9
+"""The budget of a cycle: real time has no part in the story."""
+"""Seconds without faults after which everything that can run runs, and after which all that ended is swept."""
+
+
+class PlaneDoor(Door):
+    name = PLANE
+    pauses = (0.2, 1.0, 5.0)
+
+    def __init__(self, conf: str, rng: Random) -> None:
+        super().__init__(conf, rng)
+        self.clock = VirtualClock()
+        self.struck: Counter[tuple[str, str]] = Counter()
+        self.faults = 0
+        """How many were ordered."""
+        self._seen = -1
+        self.given: dict[str, Json] = {}
+        """Pods as they were first seen on a node, by UID."""
+        self.root = Path(tempfile.mkdtemp(prefix="plane", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        self.nodes = {name: Node(name, _cards(name), self.root / name, Random(rng.random()), self._started) for name in NODES}
+        self.processes: dict[str, Process] = {}
+
+    def beginning(self, view: View, rng: Random) -> list[Op]:
+        return []
+
+    async def begin(self) -> None:
+        self.hands: FaultyCluster = await faulty_cluster(self.clock)
+        self.api = self.hands.api
+        await self.hands.create(kinds.CONFIGMAPS, {"metadata": {"name": SCHEDULER_CONFIGMAP, "namespace": SYSTEM},
+                                                   "data": {"volcano-scheduler.conf": self.conf}}, SYSTEM)  # fmt: skip
+        runs = {"scheduler a": self._run_scheduler, "scheduler b": self._run_scheduler, "controller": self._run_controller,
+                "kube-controllers": self._run_kube_controllers}  # fmt: skip
+        for node in self.nodes.values():
+            runs[f"kubelet {node.name}"], runs[f"plugin {node.name}"] = node.run_kubelet, node.run_plugin
+        for name in PROCESSES:
+            self.processes[name] = Process(name, self.api, runs[name], Random(self.rng.random()), self.struck)
+        for node in self.nodes.values():
+            self.processes[f"plugin {node.name}"].on_kill = node.link.cut
+        for name in PROCESSES:
+            self.processes[name].start()
+            if name not in CENTRAL:
+                await self.clock.sleep(0.1)
+        await self._wait(6.0)
+
+    # -- the processes ----------------------------------------------------------------------------------------------------
+
+    async def _run_scheduler(self, cluster: Connection, clock: VirtualClock, rng: Random, stop: asyncio.Event) -> None:
+        settings = scheduler.Settings(listen="", leader_elect=True, budget=FOREVER, identity=f"{cluster.name} {rng.random()}")
+        await scheduler.run(settings, cluster=cluster, clock=clock, rng=rng, stop=stop)
+
+    async def _run_controller(self, cluster: Connection, clock: VirtualClock, rng: Random, stop: asyncio.Event) -> None:
+        settings = controller.Settings(listen="127.0.0.1:0", share_hours=False)
+        running = controller.Controller(settings, cluster, clock, rng, stop)
+        running.jobs.effects.keys = lambda: ("PRIVATE", "ssh-rsa PUBLIC\n")
+        await running.run()
+
+    async def _run_kube_controllers(self, cluster: Connection, clock: VirtualClock, rng: Random, stop: asyncio.Event) -> None:
+        await Controllers(ControllersSettings(), cluster, clock, rng).run(stop, None)
+
+    # -- operations -------------------------------------------------------------------------------------------------------
+
+    async def perform(self, op: Op) -> None:
+        match op["do"]:
+            case "create":
+                with suppress(ApiError):
+                    await self.hands.create(RESOURCES[op["resource"]], op["object"], "default")
+            case "delete":
+                with suppress(ApiError):
+                    space, _, name = op["key"].rpartition("/")
+                    await self.hands.delete(RESOURCES[OF_KIND[op["kind"]]], name, space, grace=0 if op["now"] else None)
+            case "annotate":
+                with suppress(ApiError):
+                    space, _, name = op["key"].rpartition("/")
+                    await self.hands.patch(kinds.PODS, name, {"metadata": {"annotations": op["annotations"]}}, space)
+            case _:
+                await self.befall(op)
+        await self._see()
+
+    async def befall(self, op: Op) -> None:
+        self.faults += op["do"] != "wait"
+        process = self.processes.get(op.get("process", ""))
+        node = self.nodes.get(op.get("node", ""))
+        match op["do"]:
+            case "wait":
+                await self._wait(op["seconds"])
+            case "kill" if process is not None:
+                if op["at once"]:
+                    await process.kill()
+                else:
+                    process.connection.doom = op["writes"], op["done"]
+            case "end" if process is not None:
+                await self._while_ending(process)
+            case "fault" if process is not None:
+                process.connection.faults.append(Fault(op["code"], op["count"], op["done"]))
+            case "away" if process is not None:
+                until = self.clock.monotonic() + op["seconds"]
+                if op["lists"]:
+                    process.connection.deaf_until = until
+                else:
+                    process.connection.away_until = until
+                process.connection.hang_up(forget=False, seconds=op["seconds"])
+            case "hang up" if process is not None:
+                process.connection.hang_up(forget=op["forget"], seconds=op["seconds"])
+            case "clock" if process is not None:
+                process.clock.offset += op["seconds"]
+            case "reboot" if node is not None:
+                for part in ("kubelet", "plugin"):
+                    await self.processes[f"{part} {node.name}"].kill()
+                node.reboot()
+            case "lose record" if node is not None:
+                await self.processes[f"kubelet {node.name}"].kill()
+                node.lose_record()
+            case "card" if node is not None:
+                uuid = node.cards.cards[op["card"]].uuid
+                if op["lost"]:
+                    node.cards.lost.add(uuid)
+                    node.cards.news.append(CardEvent(uuid, LOST))
+                else:
+                    node.cards.lost.discard(uuid)
+            case "configure":
+                data = {"volcano-scheduler.conf": self.conf if op["text"] is None else op["text"]}
+                await self.hands.patch(kinds.CONFIGMAPS, SCHEDULER_CONFIGMAP, {"data": data}, SYSTEM)
+
+    async def _while_ending(self, process: Process) -> None:
+        ending = asyncio.create_task(process.end())
+        await self._wait(1.0)
+        if not ending.done():
+            await self._wait(30.0)
+        if not ending.done():
+            ending.cancel()
+            await process.kill()
+
+    async def _wait(self, seconds: float) -> None:
+        end = self.clock.monotonic() + seconds
+        while (left := end - self.clock.monotonic()) > 0:
+            await self.clock.sleep(min(left, 0.25))
+            for process in self.processes.values():
+                process.supervise(self.clock.monotonic())
+                if process.crash is not None:
+                    self.checker.complain("crash", f"{process.name} ended by {process.crash!r}")
+                    process.crash = None
+            await self._see()
+
+    # -- what holds -------------------------------------------------------------------------------------------------------
+
+    def _started(self, node: Node, one: Running) -> None:
+        wrong = judge.wrong_containers([(one.pod, one.container, one.seen)], self.given)
+        for text in wrong:
+            self.checker.complain("grant", f"at its start on {node.name}: {text}")
+
+    async def _listed(self, resource: Resource) -> list[Json]:
+        return list((await self.hands.list(resource))["items"])
+
+    async def _see(self) -> None:
+        """Remember pods as they are bound, and let kinds of steps see what there is."""
+        if self.api.storage.revision == self._seen:
+            return
+        self._seen = self.api.storage.revision
+        for kind, name in OF_KIND.items():
+            self.store.tables[kind] = {Store.key(obj): obj for obj in await self._listed(RESOURCES[name])}
+        for pod in self.store.tables["Pod"].values():
+            if pod["spec"].get("nodeName"):
+                self.given.setdefault(pod["metadata"]["uid"], pod)
+
+    def _running(self) -> Iterator[tuple[Json, str, Any]]:
+        for node in self.nodes.values():
+            for one in node.running.values():
+                yield one.pod, one.container, one.seen
+
+    def _unforged(self) -> list[Json]:
+        """Return the pods with what they were bound with, whatever their owners wrote on them since."""
+        pods = self.store.tables["Pod"].values()
+        return [self.given.get(pod["metadata"]["uid"], pod) | {"status": pod["status"]} for pod in pods]
+
+    async def look(self) -> None:
+        if not self.processes:
+            return
+        gc.collect()
+        nodes = await self._listed(kinds.NODES)
+        for text in judge.wrong_containers(self._running(), self.given):
+            self.checker.complain("grant", text)
+        for text in judge.over(self._running(), nodes):
+            self.checker.complain("over", text)
+        runs = {pod["metadata"]["uid"] for pod, _, _ in self._running()}
+        refused = {pod["metadata"]["uid"] for pod in self.store.tables["Pod"].values()
+                   if pod["metadata"].get("annotations", {}).get("volcano.sh/bind-phase") == "failed"} - runs  # fmt: skip
+        for text in judge.booked_twice(nodes, self._unforged(), refused):
+            self.checker.complain("booked", text)
+
+    async def end(self) -> None:
+        try:
+            if self.processes and not self.checker.complaints:
+                await self._come_to_rest()
+        finally:
+            for process in self.processes.values():
+                if process.alive:
+                    process._cancel()
+            await asyncio.gather(*(p.task for p in self.processes.values() if p.task is not None), return_exceptions=True)
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    async def _come_to_rest(self) -> None:
+        """Without faults: everything that can run runs, and all that ended is swept."""
+        for process in self.processes.values():
+            process.connection.faults.clear()
+            process.connection.doom = None
+            process.connection.away_until = process.connection.deaf_until = 0.0
+        for node in self.nodes.values():
+            node.cards.lost.clear()
+        await self.hands.patch(kinds.CONFIGMAPS, SCHEDULER_CONFIGMAP, {"data": {"volcano-scheduler.conf": self.conf}}, SYSTEM)
+        for text in await self._until_none(self._not_at_rest, CALM):
+            self.checker.complain("rest", text)
+        await self.look()
+        if self.checker.complaints:
+            return
+        for kind in ("Deployment", "Job", "PodGroup", "Pod"):
+            for obj in await self._listed(RESOURCES[OF_KIND[kind]]):
+                with suppress(ApiError):
+                    await self.hands.delete(RESOURCES[OF_KIND[kind]], obj["metadata"]["name"], "default")
+        for text in await self._until_none(self._left_behind, SWEPT):
+            self.checker.complain("left behind", text)
+
+    async def _until_none(self, find: Callable[[], Awaitable[list[str]]], seconds: float) -> list[str]:
+        """Return what is still to be complained of after so long; sooner where there is nothing."""
+        end = self.clock.monotonic() + seconds
+        while (found := await find()) and self.clock.monotonic() < end:
+            await self._wait(10.0)
+        return found
+
+    async def _not_at_rest(self) -> list[str]:
+        await self._see()
+        nodes = await self._listed(kinds.NODES)
+        pods, groups = self._unforged(), list(self.store.tables["PodGroup"].values())
+        bound = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") in ("Pending", None)]
+        return [*judge.asleep(nodes, pods), *judge.half_gangs(nodes, pods, groups),
+                *(f"{Store.key(pod)} is bound and does not start" for pod in bound),
+                *(f"{name} does not run" for name, process in self.processes.items() if not process.alive)]  # fmt: skip
+
+    async def _left_behind(self) -> list[str]:
+        await self._see()
+        for node in self.nodes.values():  # the kubelet writes its record anew with the next pod alone
+            node.kubelet.pod_devices.save(node.plugins)
+        files = [path for node in self.nodes.values() for path in node.cdi.iterdir()]
+        left = judge.left_behind(await self._listed(kinds.NODES), await self._listed(volcano.POD_GROUPS), files)
+        return [*(f"{pod} stays" for pod in self.store.tables["Pod"]), *left]
+
+
+def _cards(node: str) -> tuple[CardFacts, ...]:
+    return tuple(CardFacts(at, f"GPU-{node}-{at}", "Tesla V100-SXM2-16GB", MIB_EACH * MIB, minor=at) for at in range(CARDS))
+
+
+def _hash(self: Any) -> int:
+    """Return a number and not the address: sets of tasks, as asyncio keeps them, are then in one order in each run."""
+    if not hasattr(self, "number"):
+        self.number = next(self.get_loop().numbers)
+    return int(self.number)
+
+
+class _Task(asyncio.Task):  # type: ignore[type-arg]
+    __hash__ = _hash
+
+
+class _Future(asyncio.Future):  # type: ignore[type-arg]
+    __hash__ = _hash
+
+
+class PlaneLoop(VirtualLoop):
+    """A seed plays the same story each time: work for threads is done at once, and real time has no part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = count()
+        self.set_task_factory(lambda loop, work, **more: _Task(work, loop=loop, **more))
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _Future(loop=self)
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+        done = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
+def virtually(work: Coroutine[Any, Any, Any]) -> Any:
+    """Drive a history of this door. What the garbage collector ends, it ends between steps."""
+    _warm_up()
+    gc.collect()
+    gc.disable()
+    try:
+        with asyncio.Runner(loop_factory=PlaneLoop) as runner, patch("pumice.effects.tasks.perf_counter", lambda: 0.0):
+            return runner.run(work)
+    finally:
+        gc.enable()
+
+
+@cache
+def _warm_up() -> None:
+    """Make the first objects once: later API servers read them, and the first history shall be played like every other."""
+    with asyncio.Runner(loop_factory=PlaneLoop) as runner:
+        runner.run(faulty_cluster(VirtualClock()))

@@ -1,0 +1,184 @@
+"""The steps of the plane: workloads come and go, and what the world does to each process, node and connection."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from kit import objects
+from kit.fake_cluster import Json, Store
+from tests.property.history.registry import Op, View, kind
+from tests.property.plane.node import LIFE, NUMBER
+
+PLANE = "plane"
+NODES = ("n0", "n1", "n2")
+CENTRAL = ("scheduler a", "scheduler b", "controller", "kube-controllers")
+PROCESSES = (*CENTRAL, *(f"{part} {node}" for node in NODES for part in ("kubelet", "plugin")))
+SIZES = (1000, 2000, 4000, 8000, 12000, 16000)
+CODES = (403, 404, 409, 422, 429, 500, 503, 504, 0, 0)
+
+
+def _process(rng: Random) -> str:
+    return rng.choice(PROCESSES)
+
+
+def make(name: str, rng: Random, **more: Any) -> Json:
+    """A pod with shares, of one or two containers."""
+    cores = rng.choice((None, 10, 25, 50, 100))
+    made = objects.pod(name, mib=rng.choice(SIZES), cards=rng.choice((1, 1, 1, 2)), cores=cores, **more)
+    for part in ("uid", "creationTimestamp"):
+        made["metadata"].pop(part, None)
+    del made["status"]
+    made["spec"]["restartPolicy"] = "Never"
+    made["spec"]["terminationGracePeriodSeconds"] = 0
+    if rng.random() < 0.25:
+        other = objects.pod("x", mib=rng.choice(SIZES[:4]), cores=rng.choice((None, 10)))["spec"]["containers"][0]
+        made["spec"]["containers"].append({**other, "name": "second"})
+    if rng.random() < 0.6:
+        made["metadata"]["annotations"][LIFE] = str(rng.choice((1, 5, 20, 90)))
+    return made
+
+
+def _create(resource: str, obj: Json) -> Op:
+    return {"do": "create", "resource": resource, "object": obj}
+
+
+def _some(view: View, rng: Random, kind_: str, fits: Any = lambda obj: True) -> Json | None:
+    found = [obj for key, obj in sorted(view.tables[kind_].items()) if fits(obj)]
+    return rng.choice(found) if found else None
+
+
+# -- workloads --------------------------------------------------------------------------------------------------------------
+
+
+@kind("pods with shares come", 14, PLANE)
+def pods_come(view: View, rng: Random) -> list[Op]:
+    name, first = f"p{rng.getrandbits(24):06x}", rng.random() < 0.5
+    made = make(name, rng)
+    number = rng.choice((1, 1, 2, 3, 6))
+    found = [made if first else make(name, rng) for _ in range(number)]
+    return [_create("pods", {**pod, "metadata": {**pod["metadata"], "name": f"{name}-{at}"}}) for at, pod in enumerate(found)]
+
+
+@kind("a gang of pods comes", 4, PLANE)
+def gang_comes(view: View, rng: Random) -> list[Op]:
+    name, size = f"g{rng.getrandbits(24):06x}", rng.randint(2, 5)
+    group = objects.group(name, minimum=rng.randint(2, size))
+    group["metadata"] = {"name": name, "namespace": "default"}
+    del group["status"]
+    pods = [make(f"{name}-{at}", rng, group=name, labels={"gang": name}) for at in range(size)]
+    ops = [_create("pods", pod) for pod in pods]
+    ops.insert(rng.choice((0, 0, len(ops))), _create("podgroups", group))
+    return ops
+
+
+@kind("a Job of Volcano's comes", 4, PLANE)
+def job_comes(view: View, rng: Random) -> list[Op]:
+    name, replicas = f"j{rng.getrandbits(24):06x}", rng.randint(1, 4)
+    pod = make("x", rng)
+    template = {"metadata": {"annotations": {LIFE: str(rng.choice((3, 30)))}}, "spec": {
+        "containers": pod["spec"]["containers"], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}}  # fmt: skip
+    spec = {"schedulerName": "volcano", "minAvailable": rng.randint(1, replicas), "queue": "default",
+            "maxRetry": rng.choice((1, 3)),
+            "policies": [{"event": event, "action": "RestartJob"} for event in rng.choice(((), ("PodFailed",), ("PodEvicted",)))],
+            "tasks": [{"name": "main", "replicas": replicas, "template": template}]}  # fmt: skip
+    return [_create("jobs", {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job",
+                             "metadata": {"name": name, "namespace": "default"}, "spec": spec})]  # fmt: skip
+
+
+@kind("a Deployment comes", 2, PLANE)
+def deployment_comes(view: View, rng: Random) -> list[Op]:
+    name = f"d{rng.getrandbits(24):06x}"
+    pod = make("x", rng)
+    template = {"metadata": {"labels": {"app": name}}, "spec": {
+        "schedulerName": "volcano", "containers": pod["spec"]["containers"], "terminationGracePeriodSeconds": 0}}  # fmt: skip
+    spec = {"replicas": rng.randint(1, 3), "selector": {"matchLabels": {"app": name}}, "template": template}
+    return [_create("deployments", {"apiVersion": "apps/v1", "kind": "Deployment",
+                                    "metadata": {"name": name, "namespace": "default"}, "spec": spec})]  # fmt: skip
+
+
+@kind("something is deleted", 7, PLANE)
+def deleted(view: View, rng: Random) -> list[Op] | None:
+    kind_ = rng.choice(("Pod", "Pod", "Pod", "Job", "Deployment", "PodGroup"))
+    found = _some(view, rng, kind_)
+    if found is None:
+        return None
+    return [{"do": "delete", "kind": kind_, "key": Store.key(found), "now": rng.random() < 0.2}]
+
+
+@kind("an owner writes on a pod what a scheduler would", 2, PLANE)
+def forged(view: View, rng: Random) -> list[Op] | None:
+    found = _some(view, rng, "Pod")
+    if found is None:
+        return None
+    uuid = f"GPU-{rng.choice(NODES)}-0"
+    text = rng.choice((f"{uuid},NVIDIA,100,0:", "", "nonsense", f"{uuid},NVIDIA,99999999,0:"))
+    key = rng.choice(("vgpu-ids-new", "devices-to-allocate", "bind-phase", "vgpu-node"))
+    return [{"do": "annotate", "key": Store.key(found), "annotations": {f"volcano.sh/{key}": text}}]
+
+
+# -- what befalls processes ---------------------------------------------------------------------------------------------------
+
+
+@kind("a process is killed between two of its effects", 10, PLANE)
+def killed(view: View, rng: Random) -> list[Op]:
+    return [{"do": "kill", "process": _process(rng), "writes": rng.choice((0, 0, 1, 2, 3, 7)), "done": rng.random() < 0.5,
+             "at once": rng.random() < 0.3}]  # fmt: skip
+
+
+@kind("a process is told to end", 2, PLANE)
+def ended(view: View, rng: Random) -> list[Op]:
+    return [{"do": "end", "process": _process(rng)}]
+
+
+@kind("writes fail", 10, PLANE)
+def writes_fail(view: View, rng: Random) -> list[Op]:
+    code = rng.choice(CODES)
+    return [{"do": "fault", "process": _process(rng), "code": code, "count": rng.choice((1, 1, 2, 5)),
+             "done": code in (0, 500, 503, 504) and rng.random() < 0.5}]  # fmt: skip
+
+
+@kind("a process cannot reach the API server", 5, PLANE)
+def away(view: View, rng: Random) -> list[Op]:
+    return [{"do": "away", "process": _process(rng), "seconds": rng.choice((1.0, 6.0, 20.0, 60.0)), "lists": rng.random() < 0.5}]
+
+
+@kind("watches end", 5, PLANE)
+def watches_end(view: View, rng: Random) -> list[Op]:
+    return [{"do": "hang up", "process": _process(rng), "forget": rng.random() < 0.5, "seconds": rng.choice((0.0, 3.0, 30.0))}]
+
+
+@kind("a clock is set", 2, PLANE)
+def clock_set(view: View, rng: Random) -> list[Op]:
+    return [{"do": "clock", "process": _process(rng), "seconds": rng.choice((-3600.0, -5.0, 30.0, 7200.0))}]
+
+
+# -- what befalls nodes -------------------------------------------------------------------------------------------------------
+
+
+@kind("a node reboots", 2, PLANE)
+def reboots(view: View, rng: Random) -> list[Op]:
+    return [{"do": "reboot", "node": rng.choice(NODES)}]
+
+
+@kind("a kubelet loses its record of devices", 1, PLANE)
+def loses_record(view: View, rng: Random) -> list[Op]:
+    return [{"do": "lose record", "node": rng.choice(NODES)}]
+
+
+@kind("the driver loses a card or finds it again", 2, PLANE)
+def card_fails(view: View, rng: Random) -> list[Op]:
+    return [{"do": "card", "node": rng.choice(NODES), "card": rng.randrange(2), "lost": rng.random() < 0.5}]
+
+
+@kind("the scheduler's configuration is edited to something wrong, or back", 1, PLANE)
+def configured(view: View, rng: Random) -> list[Op]:
+    return [{"do": "configure", "text": rng.choice((None, None, "actions: 5", "actions: \"allocate, bakfill\"", "\t:"))}]
+
+
+@kind("time passes on the plane", 10, PLANE)
+def passes(view: View, rng: Random) -> list[Op]:
+    return [{"do": "wait", "seconds": rng.choice((0.3, 2.0, 8.0, 25.0))}]
+
+
+__all__ = ["NODES", "NUMBER", "PLANE"]

@@ -1,0 +1,266 @@
+"""One node: its cards, its kubelet with the runtime, and its device plugin. The record of devices and the files outlive both."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from kit.admitting import Refused, Seen
+from kit.fake_cluster import Json
+from kit.virtual_time import VirtualClock
+from tests.property.plane.processes import Connection
+from tests.property.plane.transport import Link, MemoryKubelet
+
+from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
+from pumice.ports.cards import CardEvent, CardFacts, CardReading
+from pumice.ports.cluster import ApiError
+from pumice.wire import kinds
+
+NUMBER = "volcano.sh/vgpu-number"
+LIFE = "plane/seconds"
+"""How long the program of a pod runs."""
+TICK = 0.5
+HOLD_ON = 6.0
+"""Seconds between two tries to start a container."""
+
+
+@dataclass
+class StillCards:
+    """Cards as NVML told of them; ``lost`` do not answer."""
+
+    cards: tuple[CardFacts, ...]
+    lost: set[str] = field(default_factory=set)
+    news: list[CardEvent] = field(default_factory=list)
+
+    def facts(self) -> tuple[CardFacts, ...]:
+        return self.cards
+
+    def readings(self) -> tuple[CardReading, ...]:
+        return ()
+
+    def subscribe(self, uuids: Sequence[str]) -> dict[str, str]:
+        return {uuid: "lost" for uuid in uuids if uuid in self.lost}
+
+    def events(self) -> tuple[CardEvent, ...]:
+        told, self.news = tuple(self.news), []
+        return told
+
+    def answers(self, uuid: str) -> bool:
+        return uuid not in self.lost
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass
+class Running:
+    """A container that runs: its mounts and environment, and its pod as it was when it started."""
+
+    pod: Json
+    container: str
+    seen: Seen
+
+
+@dataclass
+class Local:
+    """What kubelet and runtime know of one pod."""
+
+    pod: Json
+    state: str = "new"
+    """new, admitted, running, ended"""
+    since: float = 0.0
+    again: float = 0.0
+    reported: str = ""
+    """The phase that the API server has taken."""
+
+
+class Node:
+    def __init__(self, name: str, cards: tuple[CardFacts, ...], root: Path, rng: Random,
+                 started: Callable[[Node, Running], None]) -> None:
+        self.name, self.root, self.rng, self._started = name, root, rng, started
+        self.cards = StillCards(cards)
+        self.link = Link()
+        self.plugins, self.cdi = root / "plugins", root / "cdi"
+        for folder in (self.plugins, self.cdi):
+            folder.mkdir(parents=True)
+        (root / "lib.so").write_bytes(b"\x7fELF first")
+        self.kubelet = MemoryKubelet(self.link, self.plugins, rng, self.cdi)
+        self.local: dict[str, Local] = {}
+        self.running: dict[tuple[str, str], Running] = {}
+        self.refused: dict[str, str] = {}
+        self._advertised: dict[str, str] = {}
+
+    # -- the device plugin ------------------------------------------------------------------------------------------------
+
+    async def run_plugin(self, cluster: Connection, clock: VirtualClock, rng: Random, stop: asyncio.Event) -> None:
+        settings = vgpu_plugin.Settings(
+            self.name, device_plugin_dir=self.plugins, hook_path=self.root / "hook", lock_dir=self.root / "lock",
+            library=self.root / "lib.so", node_config=self.root / "none.json", booking_dirs=(self.root / "bookings",),
+            named_shares="on", cdi_folder=self.cdi, transport=self.link.transport, health_every=3.0,
+        )  # fmt: skip
+        await vgpu_plugin.run(settings, cluster=cluster, clock=clock, rng=rng, stop=stop, cards=self.cards)
+
+    # -- the kubelet and the runtime --------------------------------------------------------------------------------------
+
+    async def run_kubelet(self, cluster: Connection, clock: VirtualClock, rng: Random, stop: asyncio.Event) -> None:
+        self.cluster, self.clock = cluster, clock
+        for uid, found in self.local.items():  # every pod is admitted again: devices that the record has stay with it
+            recorded = any(key[0] == uid for key in self.kubelet.pod_devices.entries)
+            found.state = "new" if found.state == "admitted" and not recorded else found.state
+        revision = -1
+        await self.kubelet.start()
+        try:
+            await self._register()
+            while not stop.is_set():
+                with suppress(ApiError):
+                    if cluster.api.storage.revision != revision:
+                        revision = cluster.api.storage.revision
+                        await self._observe()
+                    await self._sync()
+                await clock.sleep(TICK)
+        finally:
+            await self.kubelet.stop()
+
+    def reboot(self) -> None:
+        """Containers are gone, and so is all that lies below /run; the kubelet's record stays."""
+        self.running.clear()
+        for found in self.local.values():
+            if found.state == "running":
+                found.state = "admitted"
+        shutil.rmtree(self.cdi)
+        self.cdi.mkdir()
+
+    def lose_record(self) -> None:
+        self.kubelet.pod_devices.entries.clear()
+        (self.plugins / "kubelet_internal_checkpoint").unlink(missing_ok=True)
+
+    async def _register(self) -> None:
+        amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+        body = {"metadata": {"name": self.name, "annotations": {}}, "status": {"allocatable": amounts, "capacity": amounts}}
+        while True:
+            try:
+                await self.cluster.put_node(body)
+                return
+            except ApiError:
+                await self.clock.sleep(1.0)
+
+    async def _observe(self) -> None:
+        listed = await self.cluster.list(kinds.PODS, field_selector=f"spec.nodeName={self.name}")
+        there = {pod["metadata"]["uid"]: pod for pod in listed["items"]}
+        for uid in self.local.keys() - there.keys():  # deleted by force
+            self._forget(uid)
+            del self.local[uid]
+        for uid, pod in there.items():
+            found = self.local.setdefault(uid, Local(pod, since=self.clock.monotonic()))
+            found.pod = pod
+
+    async def _sync(self) -> None:
+        devices = {NUMBER: str(sum(self.kubelet.lists.get(NUMBER, {}).values()))}
+        if devices != self._advertised:
+            self._advertised = {}  # whether a write that fails was carried out is not known
+            await self.cluster.patch(kinds.NODES, self.name, {"status": {"allocatable": devices, "capacity": devices}},
+                                     subresource="status")  # fmt: skip
+            self._advertised = devices
+        for uid, found in sorted(self.local.items(), key=lambda item: (item[1].since, item[0])):
+            await self._sync_pod(uid, found)
+
+    async def _sync_pod(self, uid: str, found: Local) -> None:
+        pod, now = found.pod, self.clock.monotonic()
+        phase = pod["status"].get("phase", "Pending")
+        if pod["metadata"].get("deletionTimestamp"):
+            self._forget(uid)
+            meta = pod["metadata"]
+            with suppress(ApiError):
+                await self.cluster.delete(kinds.PODS, meta["name"], meta["namespace"], uid=uid, grace=0)
+            return
+        if phase in ("Succeeded", "Failed") or found.state == "ended":
+            self._forget(uid)
+            found.state = "ended"
+            if phase not in ("Succeeded", "Failed"):
+                await self._report(found, "Failed", reason=self.refused.get(uid, "Error"))
+            return
+        if found.state == "new":
+            await self._admit(uid, found)
+        if found.state in ("admitted", "running") and self._overdue(pod):
+            found.state = "ended"
+            self._forget(uid)
+            await self._report(found, "Failed", reason="DeadlineExceeded")
+            return
+        if found.state == "admitted" and now >= found.again:
+            await self._start(uid, found)
+        if found.state == "running":
+            life = float(pod["metadata"].get("annotations", {}).get(LIFE, "inf"))
+            if now > found.since + life:
+                self._forget(uid)
+                await self._report(found, "Succeeded")
+                found.state = "ended"
+            elif phase != "Running":
+                await self._report(found, "Running")
+
+    async def _admit(self, uid: str, found: Local) -> None:
+        if NUMBER not in self.kubelet.lists and _wants(found.pod):
+            text = f"no devices of {NUMBER} are registered"  # the real one fails the pod as well
+        else:
+            try:
+                await self.kubelet.admit(found.pod, NUMBER)
+                text = ""
+            except Refused as error:
+                text = error.text
+        if text:
+            self.kubelet.leave(uid)
+            self.refused[uid] = "UnexpectedAdmissionError"
+            found.state = "ended"
+            await self._report(found, "Failed", reason="UnexpectedAdmissionError", message=text[:500])
+        else:
+            found.state = "admitted"
+            await self._report(found, "Pending")
+
+    async def _start(self, uid: str, found: Local) -> None:
+        for each in (*found.pod["spec"].get("initContainers", ()), *found.pod["spec"]["containers"]):
+            if (uid, each["name"]) in self.running:
+                continue
+            try:
+                # a kubelet that was restarted knows no options of a plugin that has not registered again, and asks nobody
+                seen = await self.kubelet.start_container(found.pod, each, pre_start=NUMBER in self.kubelet.options)
+            except Refused:
+                found.again = self.clock.monotonic() + HOLD_ON
+                return
+            one = Running(found.pod, each["name"], seen)
+            if each in found.pod["spec"]["containers"]:
+                self.running[uid, each["name"]] = one
+            self._started(self, one)
+        found.state, found.since = "running", self.clock.monotonic()
+
+    def _forget(self, uid: str) -> None:
+        self.running = {key: one for key, one in self.running.items() if key[0] != uid}
+        self.kubelet.leave(uid)
+
+    def _overdue(self, pod: Json) -> bool:
+        return pod["spec"].get("activeDeadlineSeconds") is not None
+
+    async def _report(self, found: Local, phase: str, **more: str) -> None:
+        stamp = datetime.fromtimestamp(self.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        meta = found.pod["metadata"]
+        status: dict[str, Any] = {"phase": phase, "startTime": found.pod["status"].get("startTime") or stamp, **more}
+        if phase == "Running":
+            status["containerStatuses"] = [
+                {"name": c["name"], "image": "x", "imageID": "", "ready": True, "restartCount": 0,
+                 "state": {"running": {"startedAt": stamp}}}
+                for c in found.pod["spec"]["containers"]]  # fmt: skip
+        try:
+            await self.cluster.patch(kinds.PODS, meta["name"], {"metadata": {"uid": meta["uid"]}, "status": status},
+                                     meta["namespace"], subresource="status")  # fmt: skip
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+
+
+def _wants(pod: Json) -> bool:
+    return any(NUMBER in (c["resources"].get("limits") or {}) for c in pod["spec"]["containers"])

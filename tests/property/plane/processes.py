@@ -1,0 +1,178 @@
+"""Daemons as processes that can be killed between any two of their effects, each with its own connection and its own clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from kit.faulty_cluster import PATIENCE, FaultyCluster
+from kit.virtual_time import VirtualClock
+
+from pumice.model.errors import PumiceError
+from pumice.ports.cluster import ApiError
+
+Run = Callable[["Connection", VirtualClock, Random, asyncio.Event], Coroutine[Any, Any, None]]
+AGAIN = 2.0
+"""Seconds after which a process that ended is started again."""
+
+
+@dataclass(slots=True)
+class Fault:
+    """The outcome of the next ``count`` writes. Code 0: no answer for half a minute; ``done``: carried out all the same."""
+
+    code: int
+    count: int
+    done: bool = False
+
+
+class Connection(FaultyCluster):
+    """One process's way to the API server. ``struck`` counts the pairs of a fault and the effect that it met."""
+
+    def __init__(self, api: Any, clock: VirtualClock, name: str, struck: Counter[tuple[str, str]]) -> None:
+        super().__init__(api, clock)
+        self.name, self.struck = name, struck
+        self.faults: list[Fault] = []
+        self.doom: tuple[int, bool] | None = None
+        """So many more writes are carried out, and the next one kills the process: before it, or (True) after it."""
+        self.killed: Callable[[], None] = lambda: None
+        self.dead = False
+        self.away_until = self.deaf_until = 0.0
+        """Until when nothing, or no list and watch, is answered."""
+
+    async def request(self, verb: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None,
+                      content_type: str = "application/json") -> bytes:
+        if self.dead:
+            raise asyncio.CancelledError
+        now = asyncio.get_running_loop().time()
+        if now < self.away_until or (now < self.deaf_until and verb == "GET" and path.rsplit("/", 1)[-1].endswith("s")):
+            raise ApiError(0, "Unreachable", "connection refused")
+        if verb == "GET":
+            return await super().request(verb, path, params=params, body=body, content_type=content_type)
+        effect = _effect(verb, path)
+        doomed = self._doomed()
+        if doomed is False:
+            self._die("killed before", effect)
+        fault = self._next()
+        if fault is not None:
+            self.struck[f"{fault.code}{' done' if fault.done else ''}", effect] += 1
+        if fault is None or fault.done:
+            answer = await super().request(verb, path, params=params, body=body, content_type=content_type)
+        if doomed:
+            self._die("killed after", effect)
+        if fault is None:
+            return answer
+        if fault.code == 0:
+            await self.clock.sleep(PATIENCE)
+        raise ApiError(fault.code, "Fault", "it is so")
+
+    async def stream(self, path: str, params: Mapping[str, str], *, idle: float) -> Any:
+        if self.dead:
+            raise asyncio.CancelledError
+        if asyncio.get_running_loop().time() < max(self.away_until, self.deaf_until):
+            raise ApiError(0, "Unreachable", "connection refused")
+        return await super().stream(path, params, idle=idle)
+
+    def _die(self, when: str, effect: str) -> None:
+        self.struck[when, effect] += 1
+        self.dead, self.doom = True, None
+        self.killed()
+        raise asyncio.CancelledError
+
+    def _doomed(self) -> bool | None:
+        if self.doom is None:
+            return None
+        left, done = self.doom
+        if left == 0:
+            return done
+        self.doom = left - 1, done
+        return None
+
+    def _next(self) -> Fault | None:
+        fault = self.faults[0] if self.faults else None
+        if fault is not None:
+            fault.count -= 1
+            if fault.count <= 0:
+                self.faults.pop(0)
+        return fault
+
+
+def _effect(verb: str, path: str) -> str:
+    parts = path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    if parts[0] == "namespaces" and len(parts) > 2:
+        parts = parts[2:]
+    return " ".join([verb, parts[0], *parts[2:]])
+
+
+class Process:
+    """``run`` is started by ``start`` and again by ``supervise`` after it was killed or ended by itself."""
+
+    def __init__(self, name: str, api: Any, run: Run, rng: Random, struck: Counter[tuple[str, str]]) -> None:
+        self.name, self.clock = name, VirtualClock()
+        self._api, self._run, self._rng, self._struck = api, run, rng, struck
+        self.connection = Connection(api, self.clock, name, struck)
+        self.task: asyncio.Task[None] | None = None
+        self.stop = asyncio.Event()
+        self.ended_at: float | None = None
+        self.crash: BaseException | None = None
+        self.on_kill: Callable[[], None] = lambda: None
+
+    @property
+    def alive(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+    def start(self) -> None:
+        old = self.connection
+        self.connection = Connection(self._api, self.clock, self.name, self._struck)
+        self.connection.away_until, self.connection.deaf_until = old.away_until, old.deaf_until
+        self.connection.killed = self._cancel
+        self.stop, self.ended_at = asyncio.Event(), None
+        self.task = asyncio.create_task(self._run(self.connection, self.clock, Random(self._rng.random()), self.stop))
+
+    def _cancel(self) -> None:
+        self.connection.dead = True
+        self.on_kill()
+        if self.task is not None:
+            self.task.cancel()
+
+    async def kill(self) -> None:
+        """As by kill -9: nothing that was under way is finished."""
+        if self.alive:
+            self._cancel()
+            await self._gone()
+
+    async def end(self) -> None:
+        """As by SIGTERM."""
+        if self.alive:
+            self.stop.set()
+            await self._gone()
+
+    async def _gone(self) -> None:
+        assert self.task is not None
+        await asyncio.wait([self.task])
+        self._take_result()
+
+    def _take_result(self) -> None:
+        assert self.task is not None
+        self.ended_at = self.clock.monotonic()
+        if not self.task.cancelled() and not self.connection.dead and (error := self.task.exception()) is not None:
+            self.crash = None if _expected(error) else error
+        self.task = None
+
+    def supervise(self, now: float) -> None:
+        """Start it again some time after it ended."""
+        if self.task is not None and self.task.done():
+            self._take_result()
+        if self.task is None and self.ended_at is not None and now >= self.ended_at + AGAIN:
+            self.start()
+
+
+def _expected(error: BaseException) -> bool:
+    """Return whether a daemon ends so by design: with a sentence, to be started again."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_expected(one) for one in error.exceptions)
+    return isinstance(error, PumiceError)
