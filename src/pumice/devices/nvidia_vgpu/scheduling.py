@@ -315,8 +315,8 @@ def replay_pod(
     (D-46). Cards that the node does not register are not charged. Every container counts (D-21).
 
     ``handed``: what the node's plugin says that it has handed to the pod, which nobody but the plugin can write; it counts
-    before the pod's annotation, container by container. Without it, a pod that the kubelet has admitted holds cards, and where its annotation cannot
-    name them, they may be any of the node's: all are closed as long as it is there.
+    before the pod's annotation, container by container. Without it, a pod that the kubelet has admitted holds cards, and where
+    its annotation cannot name them, they may be any of the node's: all are closed as long as it is there.
     """
     if pod.spec.node_name != node or is_mirror(pod):
         return None
