@@ -38,7 +38,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "lint": ("pumice.cli.lint", "Check scheduler, device and pod files"),
         "convert": ("pumice.cli.convert", "Write HAMi's files in our words, and back"),
         "dump": ("pumice.cli.dump", "Write what the scheduler sees to a file"),
-        "diff": ("pumice.cli.diff", "Compare two journals, or one with itself under another configuration"),
+        "diff": ("pumice.cli.diff", "Compare two journals, or one under two configurations"),
         "replay": ("pumice.cli.replay", "Repeat the decisions of a dump"),
         "defrag": ("pumice.cli.defrag", "Move pods so that a waiting one starts, or cards are free"),
         "simulate": ("pumice.cli.simulate", "Compare policies, nodes and cuts in virtual time"),
