@@ -292,7 +292,7 @@ def test_quotas_of_random_pods_hold_whatever_cards_they_get() -> None:
             if rng.random() < 0.3:
                 world.delete_pod(alive.pop(rng.randrange(len(alive))))
             world.settle(0.5)
-            books = world.engine.state.ledger.placed.values()
+            books = world.engine.state.ledger.placements.values()
             real = sum(
                 container_device.memory
                 for held in books

@@ -274,7 +274,7 @@ def test_a_laboratory_of_another_version_is_refused(installed: Installed, tmp_pa
 
 def test_what_the_sentence_names_is_what_the_extra_brings() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    imported_as = {"grpcio": "grpc", "protobuf": "google", "google-re2": "re2"}
+    imported_as = {"Jinja2": "jinja2", "grpcio": "grpc", "protobuf": "google", "google-re2": "re2"}
     for extra, packages in BROUGHT_BY.items():
         names = [Requirement(line).name for line in extras[extra]]
         assert sorted(packages) == sorted(imported_as.get(name, name) for name in names if name != "pumice")

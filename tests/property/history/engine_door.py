@@ -299,10 +299,10 @@ class EngineDoor(Door):
         pod = self.store.tables["Pod"].get(key)
         refused = self.every and not effect.gang and self.count % self.every == 0
         fresh = {f"{one.namespace}/{one.name}" for one in effect.device_claims}
-        fresh = {key for key in fresh if not self.told["ResourceClaim"].get(key, {}).get("status", {}).get("allocation")}
+        fresh = {key for key in fresh if not self.reported["ResourceClaim"].get(key, {}).get("status", {}).get("allocation")}
         reserved = self.claims.reserve(effect)
         if reserved:
-            self.checker.claimed(known, effect.node, fresh, self.told)
+            self.checker.claimed(known, effect.node, fresh, self.reported)
         if pod is None or pod["metadata"]["uid"] != effect.uid or refused or not reserved:
             if reserved:
                 self.claims.undo(effect)
