@@ -14,7 +14,7 @@ from kit.scheduler_confs import conf, sharing
 from tests.property.history import befalls, claims, pods, world  # noqa: F401  (they register their kinds)
 from tests.property.history.checker import Complaint
 from tests.property.history.door import HIERARCHY, MAKES_ROOM, VGPU_ENABLE, Door
-from tests.property.history.registry import ENGINE, KINDS, Op, View
+from tests.property.history.registry import KINDS, Op, View
 
 from pumice_lab.first_objects import SCHEDULER_CONF
 
@@ -108,13 +108,14 @@ async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str],
     rng = Random(seed)
     conf = conf or rng.choice(sorted(CONFS))
     door = make({**CONFS, **APART}[conf], Random(seed))
-    kinds = [k for name, k in KINDS.items() if door.name in k.doors and name not in without]
+    kinds = [k for name, k in KINDS.items() if door.name in k.doors and name not in without
+             and (door.claims or k.draw.__module__ != claims.__name__)]  # fmt: skip
     weights = [k.weight for k in kinds]
     played: list[Step] = []
     view = View(door.store, without, door.checker.sharing.resources)
     try:
         begun = door.beginning(view, rng)
-        if door.name == ENGINE and rng.random() < 0.6:
+        if door.claims and rng.random() < 0.6:
             nodes = [op["object"]["metadata"]["name"] for op in begun if op["object"]["kind"] == "Node"]
             begun += claims.beginning(nodes, rng)
         await _step(door, played, ("the beginning", begun))
