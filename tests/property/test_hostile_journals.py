@@ -256,8 +256,10 @@ def _write(folder: Path, lines: int = 10**9, limit: int = 0) -> None:
 @pytest.mark.parametrize("blocks", [3, 40])
 def test_of_a_process_that_was_killed_while_it_wrote_all_whole_cycles_are_played(tmp_path: Path, blocks: int) -> None:
     _write(tmp_path, blocks)
-    found, remarks = parts_of(segment_of(path.name, path.read_bytes()) for path in sorted(files_of(tmp_path)))
-    assert sum(played(part) for part in found) >= blocks - 1  # the last one may have been under way
+    segments = [segment_of(path.name, path.read_bytes()) for path in sorted(files_of(tmp_path))]
+    assert sum(len(segment.blocks) for segment in segments) >= blocks
+    found, remarks = parts_of(iter(segments))
+    assert sum(played(part) for part in found) > blocks // 2  # in some blocks there was nothing to decide
     assert all("what is before is used" in remark for remark in remarks)
 
 

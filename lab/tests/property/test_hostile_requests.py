@@ -20,7 +20,7 @@ LONGEST = 1.5
 """Seconds of the server's own work in one piece, on processors that do nothing else: a second, and half of one for what the
 yardstick misses beside others that compute (1.12 s were seen)."""
 QUIET = 0.006
-"""What ``yardstick`` takes there. Beside others that compute, the same work takes up to twice the processor time."""
+"""Seconds of ``yardstick`` there. Beside others that compute, the same work takes up to twice the processor time."""
 GROWTH = 1 << 20
 """KiB that the process may grow by."""
 

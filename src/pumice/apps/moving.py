@@ -29,7 +29,7 @@ UNCLEAR = frozenset({0, 408, 500, 502, 503, 504})
 DOUBTS = 10
 """Looks at a pod of which it is not known whether it was evicted."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
-"""What stands between the UUIDs of cards in annotations."""
+"""Separator of the UUIDs of cards in annotations."""
 
 
 class Stopped(Exception):

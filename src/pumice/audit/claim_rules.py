@@ -1,5 +1,5 @@
-"""What claims hold of published devices, added up from ResourceClaims and ResourceSlices alone: a judge imports nothing of what
-it judges.
+"""Sums of what claims hold of published devices, from ResourceClaims and ResourceSlices alone: a judge imports nothing of what it
+judges.
 
 A device for one claim at a time is held once; of a shared one no capacity is given twice; and no counter of a pool is drawn on by
 more than it has. A result with ``adminAccess`` holds nothing.

@@ -67,7 +67,7 @@ def convert_to_claims(draft: Draft, root: yaml.Node, taken: set[str], *, sure: b
 
 
 def _pods(root: yaml.Node) -> Iterator[tuple[yaml.Node, yaml.Node, str]]:
-    """What has a pod's metadata, its spec, and a name for it, of all pods and templates in an object."""
+    """Yield the metadata, the spec and a name of each pod and each template of pods in an object."""
     kind, base = word(child(root, "kind")), word(child(root, "metadata", "name")) or word(child(root, "metadata", "generateName"))
     for mapping in mappings(root):
         spec = child(mapping, "spec")

@@ -131,7 +131,7 @@ def prepare(claim: Json, uid: str, node: str, cards: Sequence[CardFacts], holdin
 
 
 def stands(claim: Json, mine: PreparedClaim, node: str) -> bool:
-    """Whether the claim is still allocated what was prepared for it."""
+    """Return whether the claim is still allocated what was prepared for it."""
     try:
         results = [one for one in results_of(claim) if (one.driver, one.pool) == (CLAIM_DRIVER, node)]
     except BadInput:
@@ -141,7 +141,7 @@ def stands(claim: Json, mine: PreparedClaim, node: str) -> bool:
 
 
 def uses(claim: PreparedClaim, pods: Iterable[Json]) -> bool:
-    """Whether one of these pods names the claim and has not ended."""
+    """Return whether one of these pods names the claim and has not ended."""
     return (claim.namespace, claim.name) in users(pods)
 
 

@@ -204,7 +204,7 @@ class NodeClaims:
             return self._files.answer(found)
 
     async def _booked(self, claim: ClaimKey) -> PreparedClaim | str:
-        """What is booked, if the claim's allocation still says so: a claim that was given back may have got other devices since,
+        """Return what is booked, if the claim's allocation still says so: one that was given back may have others since,
         while its Unprepare was missed."""
         whole = await self.cluster.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
         mine = self._claims.get(claim.uid)
@@ -316,7 +316,7 @@ class NodeClaims:
                 log.warning("claim=%s uid=%s has vanished, and what it had is given back", one.key, one.uid)
 
     async def _vanished(self, claim: PreparedClaim) -> bool:
-        """Whether no pod may use the claim any more. The kubelet writes a claim down before it asks: where its record is to be
+        """Return whether no pod may use the claim any more. The kubelet writes it down before it asks: where its record is to be
         read and does not name the claim, that is all; else it has to be so for a while, as containers of forgotten pods end."""
         try:
             there = await self.cluster.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
