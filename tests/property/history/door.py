@@ -22,7 +22,7 @@ class Door(ABC):
     """Plays operations. ``name`` chooses the kinds of steps that it knows."""
 
     name: str
-    claims = False
+    with_claims = False
     """True where some histories have claims of devices."""
     pauses: tuple[float, ...] = (2.0,)
     """Seconds, one of which passes after every other step."""

@@ -92,7 +92,7 @@ class Ears(Informers):
 
 class EngineDoor(Door):
     name = ENGINE
-    claims = True
+    with_claims = True
     device_types: list[DeviceSharing] | None = None
 
     def __init__(self, conf: str, rng: Random) -> None:

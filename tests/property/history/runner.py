@@ -109,13 +109,13 @@ async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str],
     conf = conf or rng.choice(sorted(CONFS))
     door = make({**CONFS, **APART}[conf], Random(seed))
     kinds = [k for name, k in KINDS.items() if door.name in k.doors and name not in without
-             and (door.claims or k.draw.__module__ != claims.__name__)]  # fmt: skip
+             and (door.with_claims or k.draw.__module__ != claims.__name__)]  # fmt: skip
     weights = [k.weight for k in kinds]
     played: list[Step] = []
     view = View(door.store, without, door.checker.sharing.resources)
     try:
         begun = door.beginning(view, rng)
-        if door.claims and rng.random() < 0.6:
+        if door.with_claims and rng.random() < 0.6:
             nodes = [op["object"]["metadata"]["name"] for op in begun if op["object"]["kind"] == "Node"]
             begun += claims.beginning(nodes, rng)
         await _step(door, played, ("the beginning", begun))

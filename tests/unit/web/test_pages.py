@@ -92,7 +92,7 @@ def test_what_nobody_tells_is_unknown_with_its_cause_and_never_0() -> None:
 
 HOSTILE = (
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "'><svg/onload=alert(1)>", "javascript:alert(1)",
-    "{{ 7*7 }}{% x %}", "</title><script>alert(1)</script>", "\u202egnp.exe", "&lt;b&gt;", "a" * 5000,
+    "{{ 31337*31337 }}{% x %}", "</title><script>alert(1)</script>", "\u202egnp.exe", "&lt;b&gt;", "a" * 5000,
 )  # fmt: skip
 WORDS = """html head meta title link script body a header nav ul ol li form label input button p main h1 h2 h3 footer time strong
     dl dt dd div table caption thead tbody tr th td section details summary svg rect span select option code"""
@@ -142,7 +142,7 @@ def test_names_and_annotations_of_strangers_are_text(word: str) -> None:
             tags.feed(answer.text)
             assert (tags.strange, tags.scripts <= 1) == ([], True), path
             seen += word[:100] in answer.words
-            assert "49" not in answer.words or "7*7" not in word
+            assert "982007569" not in answer.words  # what a template engine would make of one of them
         assert seen > 5 or "  " in word or word.startswith("&")
 
     look(odd, late, queue("q"), at=at)
