@@ -201,23 +201,22 @@ static bool take_probe(int index, struct cost *cost, bool one_stream)
 
 /*
  * What is not known does not start on debt, and nobody waits with the right in hand: whoever launches nothing but new kinds would be in
- * debt for ever. What others of the container charge meanwhile is not waited for.
+ * debt for ever. What others of the container charge meanwhile is not waited for, nor asked about again: a region that was mended
+ * meanwhile counts from less than the ticket does, and who has no patience left would ask for ever.
  */
 bool await_probe(int index, struct cost *cost, bool one_stream)
 {
     if (!take_probe(index, cost, one_stream))
         return false;
     struct ticket ticket = usage_charged(&process_state.map, index);
-    do {
-        uint64_t limit = launch_limit_of(index);
-        if (limit != 0)
-            usage_refill(&process_state.map, index, limit, policy_clock.now());
-        if (limit == 0 || usage_allows(&process_state.map, index, ticket, 0))
-            return true;
-        budget_probe_renew(&process_state.map.ext->devices[index], 0);
-        await_turn(index, ticket, false, 0);
-    } while (take_probe(index, cost, one_stream));
-    return false;
+    uint64_t limit = launch_limit_of(index);
+    if (limit != 0)
+        usage_refill(&process_state.map, index, limit, policy_clock.now());
+    if (limit == 0 || usage_allows(&process_state.map, index, ticket, 0))
+        return true;
+    budget_probe_renew(&process_state.map.ext->devices[index], 0);
+    await_turn(index, ticket, false, 0);
+    return take_probe(index, cost, one_stream);
 }
 
 int64_t burst_ahead(int index, const struct cost *cost, uint64_t limit, uint64_t now)
