@@ -154,7 +154,7 @@ def inline(value: object) -> str:
 
 
 def faults(site: Path) -> Iterator[str]:
-    """What a reader would stumble over: links without an end, requests to other hosts, pages that load slowly."""
+    """Yield all that a reader would stumble over: links without an end, requests to other hosts, pages that load slowly."""
     texts = {path: path.read_text("utf-8") for path in sorted(site.rglob("*.html"))}
     anchors = {path: set(re.findall(r'\sid="?([^"\s>]+)', text)) for path, text in texts.items()}
     for path, text in texts.items():
