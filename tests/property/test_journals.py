@@ -15,7 +15,8 @@ from pumice.journal.folding import Folder
 from pumice.journal.freezing import freeze
 from pumice.journal.playing import play
 from pumice.journal.reading import Part, parts_of, segment_of
-from pumice.journal.records import BLOCK, FORM, SNAPSHOT, Head, encode, frame, head
+from pumice.journal.recorder import Notes
+from pumice.journal.records import BLOCK, FORM, SNAPSHOT, Head, decode_told, encode, frame, head
 from pumice.scheduler.inputs import BeginFile, Configure
 
 MANY = int(os.environ.get("PUMICE_HISTORIES", "60"))
@@ -34,7 +35,8 @@ class RecordedDoor(EngineDoor):
 
     def make(self) -> Ears:
         ears = super().make()
-        ears.enter.folder = Folder()
+        self.folder = folder = Folder()
+        ears.enter.notes = Notes(lambda told: [folder.fold(found) for found in decode_told(told)])
         ears.enter.note(Configure(self.conf, "test", False, None))
         self.cycles = 0
         self.files.append(head_of(len(self.files), True))
@@ -42,8 +44,9 @@ class RecordedDoor(EngineDoor):
 
     def _cycle(self) -> None:
         super()._cycle()
-        folder = self.enter.folder
-        assert folder is not None
+        folder, notes = self.folder, self.enter.notes
+        assert notes is not None
+        notes.flush()
         self.files[-1] += frame(BLOCK, folder.take())
         self.cycles += 1
         if self.cycles % self.turn_after == 0:

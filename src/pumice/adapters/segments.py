@@ -32,7 +32,11 @@ class Segments:
         path = self.folder / f"{name}{SUFFIX}"
         self._open = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._path, self.written = path, 0
-        self.append(content)
+        try:
+            self.append(content)
+        except OSError:  # a file without a head is none
+            path.unlink(missing_ok=True)
+            raise
 
     def append(self, content: bytes) -> None:
         """Append to the open file, once there is place in the folder."""

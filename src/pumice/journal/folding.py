@@ -6,7 +6,7 @@ too, for the snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -15,9 +15,10 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from pumice.effects.vocabulary import Bind, SchedulerEffect
+from pumice.effects.vocabulary import Bind
 from pumice.journal.records import (
     Decided,
+    GoneTold,
     Known,
     PhaseOf,
     PodBound,
@@ -25,9 +26,14 @@ from pumice.journal.records import (
     PodGone,
     PodIs,
     PodLeft,
+    PodParts,
+    PodTold,
     Record,
     Snapshot,
     Spec,
+    Told,
+    decode_effects,
+    decode_in_spec,
     encode,
 )
 from pumice.scheduler.inputs import KINDS, Bound, Configure, Drop, DropPod, Input, Put, PutPod, reads
@@ -36,6 +42,7 @@ from pumice.wire.objects import Meta, Pod, PodSpec, PodStatus, convert
 MOST_WORDS = 20_000
 """Specs and statuses that are remembered at a time, to be told by number."""
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_NODE, _NO_NODE = encode("nodeName"), encode("nodeName") + encode("")
 _rest = attrgetter("name", "namespace", "generation", "labels", "creation_timestamp", "deletion_timestamp",
                    "deletion_grace_period_seconds", "owner_references", "finalizers")  # fmt: skip
 """Of a pod's metadata, all but uid, version and annotations."""
@@ -54,9 +61,12 @@ class Seen(NamedTuple):
     status: bytes
 
 
-def digest(effects: Sequence[SchedulerEffect]) -> bytes:
-    """Of everything that effects say."""
-    return blake2b(encode(effects), digest_size=8).digest() if effects else b""
+_NONE = encode([])
+
+
+def digest(told: bytes) -> bytes:
+    """Of everything that effects say (``recorder.told_of``)."""
+    return blake2b(told, digest_size=8).digest() if told != _NONE else b""
 
 
 class Folder:
@@ -96,29 +106,31 @@ class Folder:
 
     # -- inputs -------------------------------------------------------------------------------------------------
 
-    def note(self, found: Input) -> None:
+    def fold(self, found: Any) -> None:
+        """Make records of what was told (``records.decode_told``)."""
         kind = type(found)
-        if kind is PutPod:
-            self._put_pod(found.pod, found.now)  # type: ignore[attr-defined]
-        elif kind is DropPod:
-            self._drop_pod(found.pod)  # type: ignore[attr-defined]
-        elif kind is Bound and (seen := self._pods.get(found.uid)):  # type: ignore[attr-defined]
+        if kind is PodTold:
+            self._put_pod(found.pod, found.now)
+        elif kind is Told:
+            self._decided(found)
+        elif kind is GoneTold:
+            self._drop_pod(found.pod)
+        elif kind is Bound and (seen := self._pods.get(found.uid)):
             self.records.append(PodBound(seen.number))
         elif kind is Put or kind is Drop:
-            self._object(found)  # type: ignore[arg-type]
+            self._object(found)
         else:
             if kind is Configure:
-                self.conf = found  # type: ignore[assignment]
+                self.conf = found
             self.records.append(found)
 
-    def _put_pod(self, pod: Pod, now: float) -> None:
-        meta, spec = pod.metadata, pod.spec
-        annotations = self._read_of(meta.annotations)
-        node, spec.node_name = spec.node_name, ""  # for the moment: it is the one word in which pods of a kind differ
-        blob = encode(spec)
-        spec.node_name = node
+    def _put_pod(self, pod: PodParts, now: float) -> None:
+        meta, blob, status = pod.metadata, bytes(pod.spec), bytes(pod.status)
+        annotations, of_spec = self._read_of(meta.annotations), decode_in_spec(blob)
+        node = of_spec.node_name
+        if node:  # it is the first word of a spec, and the one in which pods of a kind differ
+            blob = blob.replace(_NODE + encode(node), _NO_NODE, 1)
         spec_number = self._specs.get(blob) or self._word(Spec, self._specs, blob)
-        status = encode(pod.status)
         status_number = self._statuses.get(status) or self._word(PhaseOf, self._statuses, status)
         rest, seen = _rest(meta), self._pods.get(meta.uid)
         if seen is not None and seen.rest == rest:
@@ -132,19 +144,19 @@ class Folder:
             told = meta if annotations is meta.annotations else replace(meta, annotations=annotations)
             self.records.append(PodCame(number, spec_number, node, status_number, now, told))
         self.size += 150
-        self._pods[meta.uid] = Seen(number, rest, annotations, meta, spec.scheduler_name, blob, node, status)
+        self._pods[meta.uid] = Seen(number, rest, annotations, meta, of_spec.scheduler_name, blob, node, status)
 
-    def _drop_pod(self, pod: Pod) -> None:
-        meta = pod.metadata
+    def _drop_pod(self, pod: PodParts) -> None:
+        meta, scheduler = pod.metadata, decode_in_spec(pod.spec).scheduler_name
         seen = self._pods.get(meta.uid)
         annotations = self._read_of(meta.annotations)
         if seen is not None and (seen.meta.name, seen.meta.namespace) == (meta.name, meta.namespace):
             del self._pods[meta.uid]
-            if seen.scheduler == pod.spec.scheduler_name and seen.annotations == annotations:
+            if seen.scheduler == scheduler and seen.annotations == annotations:
                 self.records.append(PodGone(seen.number))
                 return
         told = replace(meta, annotations=annotations)
-        self.records.append(PodLeft(Pod(told, PodSpec(scheduler_name=pod.spec.scheduler_name))))
+        self.records.append(PodLeft(Pod(told, PodSpec(scheduler_name=scheduler))))
 
     def _read_of(self, annotations: dict[str, str]) -> dict[str, str]:
         """Return those annotations that are read by anybody."""
@@ -165,20 +177,12 @@ class Folder:
         return self._words
 
     def _object(self, found: Put | Drop) -> None:
-        """Encoded at once: an engine may go on to write into what it was given."""
         obj = found.obj
-        if isinstance(obj, dict):
-            meta = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
-            if notes := meta.get("annotations"):
-                meta["annotations"] = {key: value for key, value in notes.items() if key != LAST_APPLIED}
-            name, obj = f"{meta.get('namespace')}/{meta.get('name')}", {**obj, "metadata": meta}
-        else:
-            meta = obj.metadata
-            name = f"{meta.namespace}/{meta.name}"
-            if LAST_APPLIED in meta.annotations:
-                kept = {key: value for key, value in meta.annotations.items() if key != LAST_APPLIED}
-                obj = replace(obj, metadata=replace(meta, annotations=kept))
-        blob = encode(obj)
+        meta = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
+        if notes := meta.get("annotations"):
+            meta["annotations"] = {key: value for key, value in notes.items() if key != LAST_APPLIED}
+        blob = encode({**obj, "metadata": meta})
+        name = f"{meta.get('namespace')}/{meta.get('name')}"
         if isinstance(found, Put):
             self._objects[found.kind, name] = blob
         else:
@@ -188,16 +192,18 @@ class Folder:
 
     # -- cycles -------------------------------------------------------------------------------------------------
 
-    def decided(self, now: float, wall: float, bits: bytes, answers: list[int], effects: Sequence[SchedulerEffect]) -> None:
-        binds, others, pods = [], [], self._pods
-        for effect in effects:
-            if type(effect) is Bind:
-                seen = pods.get(effect.uid)
-                binds.append((effect.uid if seen is None else seen.number, effect.node))
+    def _decided(self, found: Told) -> None:
+        binds, others, pods = list[tuple[int | str, str]](), list[tuple[str, Any]](), self._pods
+        for kind, effect in decode_effects(found.effects):
+            if kind == Bind.__name__:
+                uid = effect["uid"]
+                seen = pods.get(uid)
+                binds.append((uid if seen is None else seen.number, effect["node"]))
             else:
-                others.append((type(effect).__name__, effect))
-        self.size += 100 * len(effects)
-        self.records.append(Decided(now, wall, bits, answers, binds, others, digest(effects)))
+                others.append((kind, effect))
+        self.size += 100 * (len(binds) + len(others))
+        said = digest(bytes(found.effects))
+        self.records.append(Decided(found.now, found.wall, found.bits, found.answers, binds, others, said))
 
 
 def _pod_of(seen: Seen) -> Pod:

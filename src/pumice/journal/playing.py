@@ -14,7 +14,7 @@ from pumice.effects.vocabulary import Bind, SchedulerEffect
 from pumice.journal.folding import Unfolder, digest
 from pumice.journal.freezing import Unreadable, thaw
 from pumice.journal.reading import Part
-from pumice.journal.recorder import Drawn
+from pumice.journal.recorder import Drawn, told_of
 from pumice.journal.records import Decided
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.inputs import Input
@@ -98,7 +98,7 @@ class _given:
 
 
 def _difference(engine: Engine, decided: Decided, effects: Sequence[SchedulerEffect]) -> str:
-    if digest(effects) == decided.digest:
+    if digest(told_of(effects)) == decided.digest:
         return ""
     binds = [(effect.uid, effect.node) for effect in effects if isinstance(effect, Bind)]
     for then, now in zip_longest(decided.binds, binds):

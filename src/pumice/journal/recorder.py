@@ -1,14 +1,25 @@
-"""The doorway through which everything goes into an engine, and which notes it where somebody keeps a journal."""
+"""The doorway through which everything goes into an engine, and the notes of it, where somebody keeps a journal.
+
+A note costs the loop an append and its part of one encoding: what is the same as before, what it is called, and how it lies in a
+file is found out by whoever reads the notes (``folding``), in a process of its own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from pumice.journal.folding import Folder
+from msgspec import Raw
+
+from pumice.effects.vocabulary import SchedulerEffect
+from pumice.journal.records import Told, encode
 from pumice.scheduler.cycle.cycle import Plan
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.inputs import Input
+from pumice.scheduler.inputs import Drop, DropPod, Input, Put
+
+CHUNK = 256
+"""Notes that are encoded together: a third of a millisecond."""
 
 
 class Drawn(Random):
@@ -37,29 +48,63 @@ class Answers:
         return answer
 
 
+def told_of(effects: Sequence[SchedulerEffect]) -> bytes:
+    """Everything that effects say."""
+    return encode([(type(effect).__name__, effect) for effect in effects])
+
+
+class Notes:
+    """Notes in turn, handed over to ``send`` as bytes. ``thin``: the cycles, and what they need to be played, are left out."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self.send = send
+        self.thin = False
+        self._told: list[Any] = []
+
+    def note(self, found: Input) -> None:
+        """Pods are encoded later, since nobody writes into them; an engine may go on to write into other objects."""
+        kind = type(found)
+        if kind is Put or kind is Drop:
+            found = kind(found.kind, Raw(encode(found.obj)))  # type: ignore[attr-defined]
+        elif self.thin and kind is not DropPod:
+            return
+        self._told.append(found)
+        if len(self._told) >= CHUNK:
+            self.flush()
+
+    def decided(self, now: float, wall: float, bits: bytes, answers: list[int], effects: Sequence[SchedulerEffect]) -> None:
+        if not self.thin:
+            self._told.append(Told(now, wall, bits, answers, Raw(told_of(effects))))
+
+    def flush(self) -> None:
+        if self._told:
+            self.send(encode(self._told))
+            self._told.clear()
+
+
 class Doorway:
-    """``folder`` is None where no journal is kept; then it costs a call."""
+    """``notes`` is None where no journal is kept; then it costs a call."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.folder: Folder | None = None
+        self.notes: Notes | None = None
 
     def note(self, found: Input) -> None:
         """Note what is about to be told to the engine."""
-        if self.folder is not None:
-            self.folder.note(found)
+        if self.notes is not None:
+            self.notes.note(found)
 
     def __call__(self, found: Input) -> Any:
         """Tell the engine, and return its answer."""
-        if self.folder is not None:
-            self.folder.note(found)
+        if self.notes is not None:
+            self.notes.note(found)
         return found.apply(self.engine)
 
     def cycle(self, now: float, rng: Random, *, wall: float | None = None, **bounds: Any) -> Plan:
         """Run a cycle (``Engine.cycle``)."""
-        if self.folder is None:
+        if self.notes is None:
             return self.engine.cycle(now, rng, wall=wall, **bounds)
         bits, answers = rng.getrandbits(128).to_bytes(16, "big"), Answers()
         plan = self.engine.cycle(now, Drawn(bits), wall=wall, heard=answers, **bounds)
-        self.folder.decided(now, now if wall is None else wall, bits, answers.runs, plan.effects)
+        self.notes.decided(now, now if wall is None else wall, bits, answers.runs, plan.effects)
         return plan

@@ -135,7 +135,7 @@ class Drop(Input, array_like=True, tag="drop", gc=False):
         return KINDS[self.kind].drop(engine, self.obj)
 
 
-class PutPod(Input, gc=False):
+class PutPod(Input, array_like=True, tag="pod", gc=False):
     """A pod was added or changed. ``now`` is of the clock that is never set, here and below."""
 
     pod: Pod
@@ -145,7 +145,7 @@ class PutPod(Input, gc=False):
         return engine.state.pods.put(self.pod, self.now)
 
 
-class DropPod(Input, gc=False):
+class DropPod(Input, array_like=True, tag="gone", gc=False):
     """A pod is gone."""
 
     pod: Pod

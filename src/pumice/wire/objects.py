@@ -17,7 +17,7 @@ from pumice.wire.kubernetes import MIRROR
 Quantities = dict[str, str | int | float]
 
 
-class OwnerReference(Struct, rename="camel", gc=False, frozen=True):
+class OwnerReference(Struct, rename="camel", gc=False, frozen=True, omit_defaults=True):
     kind: str = ""
     name: str = ""
     uid: str = ""
@@ -25,7 +25,7 @@ class OwnerReference(Struct, rename="camel", gc=False, frozen=True):
     controller: bool = False
 
 
-class Meta(Struct, rename="camel", gc=False):
+class Meta(Struct, rename="camel", gc=False, omit_defaults=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -40,18 +40,18 @@ class Meta(Struct, rename="camel", gc=False):
     finalizers: list[str] = []
 
 
-class Resources(Struct, rename="camel", gc=False):
+class Resources(Struct, rename="camel", gc=False, omit_defaults=True):
     limits: Quantities = {}
     requests: Quantities = {}
 
 
-class ContainerPort(Struct, rename="camel", gc=False):
+class ContainerPort(Struct, rename="camel", gc=False, omit_defaults=True):
     host_port: int = 0
     protocol: str = "TCP"
     host_ip: str = msgspec.field(default="", name="hostIP")
 
 
-class Container(Struct, rename="camel", gc=False):
+class Container(Struct, rename="camel", gc=False, omit_defaults=True):
     name: str = ""
     image: str = ""
     resources: Resources = msgspec.field(default_factory=Resources)
@@ -59,18 +59,18 @@ class Container(Struct, rename="camel", gc=False):
     restart_policy: str = ""  # "Always" on an init container makes it a sidecar
 
 
-class Toleration(Struct, rename="camel", gc=False, frozen=True):
+class Toleration(Struct, rename="camel", gc=False, frozen=True, omit_defaults=True):
     key: str = ""
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
 
 
-class SchedulingGate(Struct, rename="camel", gc=False, frozen=True):
+class SchedulingGate(Struct, rename="camel", gc=False, frozen=True, omit_defaults=True):
     name: str = ""
 
 
-class PodSpec(Struct, rename="camel", gc=False):
+class PodSpec(Struct, rename="camel", gc=False, omit_defaults=True):
     node_name: str = ""
     scheduler_name: str = ""
     priority: int | None = None
@@ -91,27 +91,27 @@ class PodSpec(Struct, rename="camel", gc=False):
     active_deadline_seconds: int | None = None
 
 
-class PodCondition(Struct, rename="camel", gc=False):
+class PodCondition(Struct, rename="camel", gc=False, omit_defaults=True):
     type: str = ""
     status: str = ""
     reason: str = ""
     message: str = ""
 
 
-class ContainerStatus(Struct, rename="camel", gc=False):
+class ContainerStatus(Struct, rename="camel", gc=False, omit_defaults=True):
     name: str = ""
     resources: Resources | None = None
     allocated_resources: Quantities = {}
 
 
-class ClaimStatus(Struct, rename="camel", gc=False, frozen=True):
+class ClaimStatus(Struct, rename="camel", gc=False, frozen=True, omit_defaults=True):
     """The ResourceClaim that was made of a template for one entry of a pod's claims; None: it needs none."""
 
     name: str = ""
     resource_claim_name: str | None = None
 
 
-class PodStatus(Struct, rename="camel", gc=False):
+class PodStatus(Struct, rename="camel", gc=False, omit_defaults=True):
     phase: str = ""
     conditions: list[PodCondition] = []
     nominated_node_name: str = ""
@@ -125,7 +125,7 @@ class PodStatus(Struct, rename="camel", gc=False):
     resource_claim_statuses: list[ClaimStatus] = []
 
 
-class Pod(Struct, rename="camel", gc=False):
+class Pod(Struct, rename="camel", gc=False, omit_defaults=True):
     metadata: Meta = msgspec.field(default_factory=Meta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import os
 import signal
+import socket
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -38,6 +39,32 @@ def _answer(work: Callable[[], bytes], pipe: int) -> NoReturn:
         answer = work()
         while answer:
             answer = answer[os.write(pipe, answer) :]
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def beside(work: Callable[[socket.socket], None]) -> tuple[int, socket.socket]:
+    """(process id of a child that works until it is done, this end of what joins it). It holds nothing else of this process, and
+    does not end by signals that are meant for it."""
+    here, there = socket.socketpair()
+    child = os.fork()
+    if child:
+        there.close()
+        here.setblocking(False)
+        return child, here
+    code = 1
+    try:
+        gc.disable()
+        signal.set_wakeup_fd(-1)
+        for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(name, signal.SIG_IGN)
+        for number in map(int, os.listdir("/proc/self/fd")):
+            if number > 2 and number != there.fileno():
+                with contextlib.suppress(OSError):
+                    os.close(number)
+        os.nice(NICE)
+        work(there)
         code = 0
     finally:
         os._exit(code)

@@ -1,42 +1,45 @@
-"""The scheduler's journal while it runs: blocks of records are compressed and written in a thread, and each file but the first
-of a run begins with a snapshot that a child worked out.
+"""The scheduler's journal while it runs: notes are sent to a child that writes them (``journal_writer``), and each file but the
+first of a run begins with a snapshot of the engine that another child works out.
 
-Nothing waits for it. What cannot be written ends the record, which is said once, and a new file with a new snapshot begins when
-one can be written again.
+Nothing waits for it. What cannot be written, or comes quicker than it can be, ends the record, which is said once, and a new file
+with a new snapshot begins when one can be written again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-
-import msgspec
+from signal import SIGKILL
+from socket import SHUT_WR, socket
 
 from pumice.adapters.segments import Segments
-from pumice.apps.scheduler.forked import ask
-from pumice.journal.folding import Folder
+from pumice.apps.scheduler.forked import ask, beside
+from pumice.apps.scheduler.journal_writer import ENGINE, FLUSH, GAP, NOTES, Writer, message
 from pumice.journal.freezing import freeze
-from pumice.journal.recorder import Doorway
-from pumice.journal.records import BLOCK, SNAPSHOT, Head, encode, frame, head
+from pumice.journal.recorder import Doorway, Notes
+from pumice.journal.records import Head
 from pumice.ports.clock import Clock
 from pumice.scheduler.inputs import BeginFile
 
 log = logging.getLogger("pumice.scheduler.journal")
 
-PARTS = 8
-"""Files that the bound is divided into."""
-FLUSH = 0.25
-"""Seconds between two looks at what is to be written."""
 RETRY = 30.0
 """Seconds after which a new file is tried where one could not be written."""
+MOST = 64 << 20
+"""Bytes that wait for the writer at most: beyond it cycles are left out, and at twice as many the journal ends."""
+LAST_NOTES = 5.0
+"""Seconds that the writer is given when the scheduler stops."""
+SNAPSHOT_LEVEL = 1
 
 
 @dataclass(slots=True)
 class Journal:
-    """``head`` is how the first file of the run begins. ``recording`` False: what happens now is not kept."""
+    """``first`` is how the first file of the run begins. ``recording`` False: what happens now is not kept."""
 
     segments: Segments
     enter: Doorway
@@ -45,84 +48,119 @@ class Journal:
     recording: bool = True
     report: Callable[[], None] = lambda: None
     """Called when ``recording`` changes."""
-    _folder: Folder = field(default_factory=Folder)
-    _number: int = 0
-    _began: bool = False
+    _notes: Notes = field(init=False)
+    _socket: socket | None = None
+    _writer: int = 0
+    """Process id."""
+    _waiting: list[bytes] = field(default_factory=list)
+    _size: int = 0
+    """Bytes that wait for the writer."""
+    _heard: bytes = b""
+    _full: bool = False
     _again: float = 0.0
 
     def begin(self) -> None:
         """From now on everything is noted. Before the engine is told anything."""
-        self.enter.folder = self._folder
+        self._notes = self.enter.notes = Notes(self._keep)
+        self._writer, self._socket = beside(lambda joined: Writer(joined, self.segments, self.first).run())
 
     async def run(self) -> None:
-        """Write for ever."""
+        """Send what was noted, for ever."""
         while True:
             await self.clock.sleep(FLUSH)
-            if not self.recording:
-                self._folder.turn()
-                if self.clock.monotonic() >= self._again:
-                    await self._turn()
-                continue
-            await self._write()
-            if self.recording and self.segments.written > self.segments.size / PARTS:
+            self._notes.flush()
+            await self._send()
+            self._hear()
+            if self._full if self.recording else self._size <= MOST and self.clock.monotonic() >= self._again:
                 await self._turn()
 
     async def finish(self) -> None:
-        """Write what is left."""
-        if self.recording:
-            await self._write()
-        self.enter.folder = None
-        self.segments.end()
+        """Let the writer write what is left."""
+        self._notes.flush()
+        self.enter.notes = None
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._send(), LAST_NOTES)
+        if self._socket is not None:
+            self._socket.shutdown(SHUT_WR)
+            await asyncio.to_thread(os.waitpid, self._writer, 0)
+            self._hear()
+            self._end()
 
-    async def _write(self) -> None:
-        if self._folder.records:
-            block = self._folder.take()
-            await self._carry_out(lambda: self._append(block))
+    def _keep(self, notes: bytes) -> None:
+        """Keep notes until they are sent."""
+        if self._socket is None:
+            return
+        self._put(NOTES, notes)
+        if self._size > 2 * MOST:
+            self._lost("its writer takes nothing any more")
+        elif self._size > MOST and not self._notes.thin:
+            self._notes.thin = True
+            self._put(GAP, b"it cannot be written as quickly as the scheduler decides")
 
-    def _append(self, block: bytes) -> None:
-        if not self._began:
-            self._begin_file(self.first)
-            self._began = True
-        self.segments.append(frame(BLOCK, block))
+    def _put(self, kind: int, payload: bytes) -> None:
+        self._waiting.append(message(kind, payload))
+        self._size += len(self._waiting[-1])
+
+    async def _send(self) -> None:
+        while self._waiting and self._socket is not None:
+            sent = b"".join(self._waiting)
+            self._waiting.clear()
+            try:
+                await asyncio.get_running_loop().sock_sendall(self._socket, sent)
+            except OSError as error:
+                self._lost(f"its writer has ended ({error.strerror})")
+            self._size -= len(sent)
 
     async def _turn(self) -> None:
         """Begin the next file, with the engine as it is now."""
-        before, folder, engine = self._folder.take() if self.recording else b"", self._folder, self.enter.engine
-        folder.turn()
+        engine = self.enter.engine
+        self._full, self._notes.thin = False, False
+        self._again = self.clock.monotonic() + RETRY
         self.enter(BeginFile())
-        snapshot = await ask(lambda: frame(SNAPSHOT, encode(folder.snapshot(freeze(engine)))))
-        self._number += 1
-        then = msgspec.structs.replace(self.first, number=self._number, fresh=False)
+        self._notes.flush()
+        packed = await ask(lambda: zlib.compress(freeze(engine), SNAPSHOT_LEVEL))
+        self._put(ENGINE, packed or b"")
 
-        def write() -> None:
-            if before and self._began:
-                self.segments.append(frame(BLOCK, before))
-            self._begin_file(then)
-            self._began = True
-            if snapshot is None:
-                raise OSError("no snapshot could be made")
-            if len(snapshot) > self.segments.size // 2:
-                raise OSError(f"a snapshot takes {len(snapshot):,} bytes, more than half of what the journal may take")
-            self.segments.append(snapshot)
+    def _hear(self) -> None:
+        """Take what the writer says."""
+        if self._socket is None:
+            return
+        with contextlib.suppress(OSError):
+            self._heard += self._socket.recv(1 << 16)
+        *words, self._heard = self._heard.split(b"\n")
+        for word in words:
+            what, _, cause = word.decode().partition(" ")
+            if what == "full":
+                self._full = True
+            elif what == "going":
+                self._goes_on()
+            else:
+                self._stopped(cause)
 
-        await self._carry_out(write)
-
-    def _begin_file(self, value: Head) -> None:
-        stamp = datetime.fromtimestamp(value.began, UTC).strftime("%Y%m%dT%H%M%SZ")
-        self.segments.begin(f"{stamp}-{value.run}-{value.number:06}", head(value))
-
-    async def _carry_out(self, write: Callable[[], None]) -> None:
-        try:
-            await asyncio.to_thread(write)
-        except OSError as error:
-            if self.recording:
-                log.error("journal stopped folder=%s retry_in=%.0fs cause=%s", self.segments.folder, RETRY, error)
-            self.recording, self._again = False, self.clock.monotonic() + RETRY
-            self._number += 1  # a file that follows without a gap has the next number
-            self._folder.turn()
+    def _goes_on(self) -> None:
+        if not self.recording:
+            log.info("journal goes on folder=%s", self.segments.folder)
+            self.recording = True
             self.report()
-        else:
-            if not self.recording:
-                log.info("journal goes on folder=%s", self.segments.folder)
-                self.recording = True
-                self.report()
+
+    def _stopped(self, cause: str) -> None:
+        self._again = self.clock.monotonic() + RETRY
+        if self.recording:
+            log.error("journal stopped folder=%s retry_in=%.0fs cause=%s", self.segments.folder, RETRY, cause)
+            self.recording = False
+            self.report()
+
+    def _lost(self, cause: str) -> None:
+        """There is no journal any more while this scheduler runs."""
+        log.error("journal ended folder=%s cause=%s", self.segments.folder, cause)
+        self.enter.notes, self.recording, self._again = None, False, float("inf")
+        self._waiting.clear()
+        os.kill(self._writer, SIGKILL)
+        os.waitpid(self._writer, os.WNOHANG)
+        self._end()
+        self.report()
+
+    def _end(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None

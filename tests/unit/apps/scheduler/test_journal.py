@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import time
 from pathlib import Path
 
 import pytest
@@ -65,34 +66,39 @@ def test_of_a_daemon_that_is_killed_what_was_written_is_played(tmp_path: Path) -
             await running.die()
 
     run_virtually(story())
+    until = time.monotonic() + 30
+    while not placed(parts(tmp_path)[0]) and time.monotonic() < until:  # its writer takes true time
+        time.sleep(0.1)
     assert placed(parts(tmp_path)[0]) == 1
 
 
 def test_a_full_disk_stops_the_journal_and_never_the_scheduler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    full, append = False, Segments.append
+    full, append = tmp_path / "full", Segments.append
 
     def failing(self: Segments, content: bytes) -> None:
-        if full:
+        if full.exists():
             raise OSError(errno.ENOSPC, "No space left on device")
         append(self, content)
 
     monkeypatch.setattr(Segments, "append", failing)
 
     async def story() -> None:
-        nonlocal full
         async with daemon(node("n1", cards=4), settings=Settings(journal=tmp_path)) as running:
             await create(running.cluster, pod("a", mib=4000))
             await running.bind_all("a")
-            await running.clock.sleep(1)
-            full = True
+            while not placed(parts(tmp_path)[0]):  # its writer takes true time
+                await running.clock.sleep(1)
+            full.touch()
             await create(running.cluster, pod("b", mib=4000))
             await running.bind_all("b")
+            while "\npumice_journal_recording 0" not in (await running.page("/metrics"))[1]:
+                await running.clock.sleep(1)
             await running.clock.sleep(70)
             assert "\npumice_journal_recording 0" in (await running.page("/metrics"))[1]
-            full = False
-            while "\npumice_journal_recording 1" not in (await running.page("/metrics"))[1]:  # the snapshot takes true time
+            full.unlink()
+            while "\npumice_journal_recording 1" not in (await running.page("/metrics"))[1]:
                 await running.clock.sleep(5)
             await create(running.cluster, pod("c", mib=4000))
             await running.bind_all("c")
