@@ -22,6 +22,8 @@ from pumice.scheduler.state.jobs import Task
 
 ALTERNATIVES = 12
 """Plans of equal length that are compared."""
+NODES = 64
+"""Nodes between two questions whether it is late: those that nobody may leave cost no look for a place."""
 SETS = 2000
 """Sets of cards that are looked at, in order of how many pods they hold."""
 
@@ -175,7 +177,9 @@ class Search:
         sizes: list[list[tuple[int, list[Task]]]] = [[] for _ in range(most)]
         names = sorted(ledger.by_node)
         first = bisect_right(names, self.after)
-        for node in chain(names[first:], names[:first]):
+        for number, node in enumerate(chain(names[first:], names[:first]), 1):
+            if number % NODES == 0:
+                self.trial.look_at_the_time()
             if self.trial.left <= 0:
                 self.last = self.last or node
                 break

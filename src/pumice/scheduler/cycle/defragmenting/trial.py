@@ -76,10 +76,14 @@ class Trial:
         """The best place for a pod, or the best one on that node."""
         self.left -= 1
         self.spent += 1
-        if self.spent % LATE_EVERY == 0 and self.late():
-            self.left, self.over = 0, True
+        if self.spent % LATE_EVERY == 0:
+            self.look_at_the_time()
         self.cycle.placer.reconsider((task.cls,))  # what was refused on trial says nothing
         return self.cycle.placer.choose(task.cls, node, self._agreed(task), self._among(task))
+
+    def look_at_the_time(self) -> None:
+        if self.late():
+            self.left, self.over = 0, True
 
     def places_of(self, task: Task) -> Iterator[Choice]:
         """The best place, other cards of its node, then other nodes; nothing else is on trial between two of them."""
