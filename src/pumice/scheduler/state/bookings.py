@@ -246,6 +246,7 @@ class Bookings:
 
     def __post_init__(self) -> None:
         self.reports = Reports(self.problems)
+        self.ledger.unread = lambda uid, node: self.assignments.pod(uid, node) is not None
 
     def hold(self, pod: Pod, kind: Kind, status: Status) -> None:
         """Bring the ledger in line with what the API server says of this pod."""
