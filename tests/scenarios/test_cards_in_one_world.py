@@ -1,4 +1,4 @@
-"""A card serves annotated pods or claims: the scheduler has one ledger of both, from the decision until whoever holds it is gone."""
+"""A card serves annotated pods or claims: the scheduler has one ledger of both, until whoever holds the card is gone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """An independent audit of a cluster from its API objects alone: nothing else of Pumice is imported here on purpose.
 
 ``audit`` returns one sentence per violation: a card over its memory, its cores or its share count, a MIG slot held twice, a
-legacy card over its memory or shared although exclusive, a node over its allocatable, a gang that runs in part, a device of claims
-given twice, a card with claims and annotated shares. ``Books`` are the same sums, kept while pods come and go; ``over`` is their audit of one node.
+legacy card over its memory or shared although exclusive, a node over its allocatable, a gang that runs in part, a device that
+claims hold twice, a card with claims and annotated shares. ``Books`` are the same sums, kept while pods come and go; ``over`` is
+their audit of one node.
 """
 
 from __future__ import annotations

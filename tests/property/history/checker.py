@@ -148,10 +148,9 @@ class Checker:
             for uuid in sorted(set(named) - self.doubtful):
                 for text in cards[uuid].over():
                     self.complain("over", f"{key} was bound to {node}: {text}")
-            tables = seen.tables
-            claimed = claim_rules.in_two_worlds(tables.get("ResourceClaim", {}).values(), tables.get("ResourceSlice", {}).values(),
-                                                ((uuid, key) for uuid in named), set(named) - self.doubtful)  # fmt: skip
-            for text in claimed:
+            claims, slices = (seen.tables.get(kind, {}).values() for kind in ("ResourceClaim", "ResourceSlice"))
+            mine = ((uuid, key) for uuid in named)
+            for text in claim_rules.in_two_worlds(claims, slices, mine, set(named) - self.doubtful):
                 self.complain("over", f"{key} was bound to {node}: {text}")
         self.granted[pod["metadata"]["uid"]] = assignment
         seen.bind(placed, node)
@@ -246,7 +245,8 @@ class Checker:
         """Cards that claims hold take no shares; what a claim holds that is published no more may be any card of its node."""
         claims, slices = tables.get("ResourceClaim", {}).values(), list(tables.get("ResourceSlice", {}).values())
         claimed = claim_rules.cards_of_claims(claims, slices)
-        published = {(one["spec"]["pool"]["name"], device["name"]) for one in slices for device in one["spec"].get("devices") or ()}
+        published = {(one["spec"]["pool"]["name"], device["name"]) for one in slices
+                     for device in one["spec"].get("devices") or ()}  # fmt: skip
         lost = {one["pool"] for claim in claims for one in claim_rules.results(claim)
                 if (one["pool"], one["device"]) not in published}  # fmt: skip
         for node, cards in books.items():

@@ -188,8 +188,8 @@ class ClaimSearch:
     def _revision(self, cls: PodClass, node: str) -> object:
         claims, row = self.state.device_claims, self.state.ledger.table.row_of.get(node, -1)
         facts = self.state.ledger.table.facts[row] if row >= 0 else None
-        shares = self.state.ledger.shares_news.get(node, 0)
-        return claims.revision(node), shares, claims.judged_by(one for one in cls.device_claims if one.key), facts and id(facts.labels)
+        shares, judged = self.state.ledger.shares_news.get(node, 0), claims.judged_by(one for one in cls.device_claims if one.key)
+        return claims.revision(node), shares, judged, facts and id(facts.labels)
 
     # -- nodes as they will be ----------------------------------------------------------------------------------------
 

@@ -310,8 +310,10 @@ class Placer:
         for place in range(len(rows)) if scores is None else np.argsort(-scores, kind="stable"):
             row = int(rows[place])
             allocations = self._future_allocations(cls, table.name(row))
-            claims = self._future_claims(cls, table.name(row), allocations) if cls.device_claims and allocations is not None else ()
-            if allocations is not None and claims is not None:
+            if allocations is None:
+                continue
+            claims = self._future_claims(cls, table.name(row), allocations) if cls.device_claims else ()
+            if claims is not None:
                 yield Choice(table.name(row), row, allocations, 0.0, claims or None)
 
     def _future_claims(self, cls: PodClass, node: str, shares: Sequence[Allocation]) -> Found | None:
