@@ -95,8 +95,8 @@ class Ledger:
     nominated: dict[str, dict[str, Placement]] = field(default_factory=dict)
     terms: TermIndex = field(default_factory=TermIndex)
     device_claims: DeviceClaims = field(init=False)
-    unread: Callable[[str, str], bool] = lambda uid, node: False
-    """Whether a pod's annotations tell of cards of that node, which are not registered for the moment."""
+    unread: Callable[[str], bool] = lambda uid: False
+    """Whether a pod's annotations tell of cards, which its node may not register for the moment."""
     shares_news: dict[str, int] = field(default_factory=dict)
     """By node, raised when what pods hold of its cards changes."""
     _ahead: bool = False
@@ -353,7 +353,7 @@ class Ledger:
         if promised:
             held += (one for placement in self.nominated.get(node, {}).values() for one in placement.allocations)
         registered = any(node in device_table.nodes for device_table in self.device_tables.values())
-        if not registered and any(not one.allocations and self.unread(uid, node) for uid, one in there.items()):
+        if not registered and any(not one.allocations and self.unread(uid) for uid, one in there.items()):
             return {"": _UNKNOWN}
         return {
             uuid: _SHARED if uuid else _UNKNOWN
@@ -563,7 +563,7 @@ class Ledger:
             self._set_going(placement, 1)
 
     def _cards(self, placement: Placement, sign: int) -> None:
-        if placement.allocations or self.unread(placement.uid, placement.node):
+        if placement.allocations or self.unread(placement.uid):
             self.shares_news[placement.node] = self.shares_news.get(placement.node, 0) + 1
         for allocation in placement.allocations:
             device_table = self.device_tables.get(allocation.device_type)
