@@ -1,6 +1,6 @@
 """The documents for users in plain words: ``python -m kit.plain_words``, which ``make check`` runs.
 
-A sentence has at most 25 words, and words that only this project knows stay out. Code, tables' rules and links' targets are no prose.
+A sentence has at most 25 words, and words that only this project knows stay out. Code and links' targets are no prose.
 ``kit/plain_words.toml`` names the words, the pages that are for others, and those not yet rewritten: that list may only shrink.
 """
 
