@@ -68,7 +68,7 @@ class Life:
 
 @dataclass(slots=True)
 class Story:
-    """What happened between ``begin`` and ``end``. ``before``: what the scheduler had been told when it began to decide."""
+    """The events between ``begin`` and ``end``. ``before``: what the scheduler had been told when it began to decide."""
 
     part: Part
     begin: float = 0.0
