@@ -55,7 +55,7 @@ class Configuration:
 
 
 class RightsEnded(Exception):
-    """What we show may not be listed any more."""
+    """Raised where a list that is shown may not be had any more."""
 
 
 class WallClock:

@@ -16,7 +16,7 @@ FAMILY, MODE = "run", "shared by pumice run"
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What was seen at one moment. ``remarks`` say what is not known, and why."""
+    """One look at the machine. ``remarks`` say what is not known, and why."""
 
     at: float = 0.0
     cards: tuple[CardReading, ...] = ()

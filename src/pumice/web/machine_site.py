@@ -43,7 +43,7 @@ class MachineSite:
                 "figures_of": self.looked.at}  # fmt: skip
 
     async def fresh(self) -> Looked:
-        """What the machine is like now; one look for all who ask within a second."""
+        """Return what the machine is like now; one look for all who ask within a second."""
         async with self._turn:
             if self.clock.monotonic() - self._asked >= FRESH:
                 failed, found = "", self.looked

@@ -56,7 +56,7 @@ async def serve_machine(name: str, look: Callable[[], Looked], host: str, port: 
 
 
 def address(host: str, port: int, guard: Guard) -> str:
-    """What a browser is given once."""
+    """Return the URL that a browser is given once."""
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={guard.token}"
 
 
