@@ -52,6 +52,16 @@ def test_a_request_that_no_device_serves_ends_the_search_at_once() -> None:
     assert "claim team/c, request z, selector 0 says no" in found.lines[-1]
 
 
+def test_devices_without_the_attribute_of_a_constraint_are_not_tried_beside_others() -> None:
+    cluster = Cluster(published(*(device(f"d{at}") for at in range(100))))
+    apart = {"matchAttribute": f"{DRIVER}/rack", "requests": ["z"]}
+    asked = claim(*(asks(f"r{at}") for at in range(20)), asks("z", count=3), constraints=[apart])
+    found = finished(cluster.search(asked, budget=5_000))
+    assert isinstance(found, Unallocated)
+    assert found.cause is Cause.NODE
+    assert "the device has no such attribute" in found.lines[-1]
+
+
 def _selecting(term: dict[str, Any]) -> dict[str, Any]:
     return {"nodeSelector": {"nodeSelectorTerms": [term]}}
 
@@ -182,3 +192,16 @@ def test_c_13_an_over_committed_counter_closes_what_draws_on_it() -> None:
     assert cluster.gives(claim(asks(count=2))) == ["g a0", "g a1"]
     cluster.publish(*with_counters(*parts, sets=[card("a", "60Gi"), card("b", "80Gi")]))
     assert cluster.gives(claim(asks())) == ["g b0"]
+
+
+def test_c_13_an_over_committed_counter_closes_a_shared_device_that_has_paid() -> None:
+    share = shared_card("share", consumesCounters=[{"counterSet": "card", "counters": {"memory": {"value": "40Gi"}}}])
+    part = device("part", "40Gi")
+    cluster = Cluster(*with_counters(share, part, sets=[{"name": "card", "counters": {"memory": {"value": "80Gi"}}}]))
+    least = {"memory": "1Gi", "cores": "1"}
+    assert cluster.gives(claim(asks(capacity=least)), claim(asks(expression="device.allowMultipleAllocations == false"))) == [
+        "g share", "g part",
+    ]  # fmt: skip
+    assert cluster.gives(claim(asks(capacity=least))) == ["g share"]
+    cluster.publish(*with_counters(share, part, sets=[{"name": "card", "counters": {"memory": {"value": "60Gi"}}}]))
+    assert "counter card/memory" in cluster.gives(claim(asks(capacity=least)))[-1]
