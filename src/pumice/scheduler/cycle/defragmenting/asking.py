@@ -1,4 +1,4 @@
-"""What is asked before a plan is searched for: who shall start together, why moves may not help, and who may be moved."""
+"""Questions before a plan is searched for: who shall start together, why moves may not help, and who may be moved."""
 
 from __future__ import annotations
 
