@@ -225,7 +225,7 @@ class Search:
         return found is not None
 
     def _held(self, uid: str) -> tuple[Allocation, ...]:
-        """What it holds, on trial or not: who is lifted held it where the trial began."""
+        """Return what it holds, on trial or not: who is lifted held it where the trial began."""
         return self.movers[uid].held
 
     def _size(self, uid: str) -> int:
