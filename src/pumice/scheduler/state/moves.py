@@ -87,7 +87,7 @@ class Step:
 
     @property
     def place(self) -> Placement:
-        """Return what is held, on top of whatever is still there. Cards that are cut take nobody else meanwhile, as for a nomination."""
+        """Return what is held, on top of whatever is still there; cards that are cut take nobody else, as in a nomination."""
         return Placement(self.hold, self.target, self.request, tuple(map(closed_to_others, self.allocations)))
 
 
