@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import zlib
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from signal import SIGKILL
@@ -52,7 +53,8 @@ class Journal:
     _socket: socket | None = None
     _writer: int = 0
     """Process id."""
-    _waiting: list[bytes] = field(default_factory=list)
+    _waiting: deque[memoryview] = field(default_factory=deque)
+    """Messages, of the first what is left of it."""
     _size: int = 0
     """Bytes that wait for the writer."""
     _heard: bytes = b""
@@ -98,18 +100,35 @@ class Journal:
             self._put(GAP, b"it cannot be written as quickly as the scheduler decides")
 
     def _put(self, kind: int, payload: bytes) -> None:
-        self._waiting.append(message(kind, payload))
+        self._waiting.append(memoryview(message(kind, payload)))
         self._size += len(self._waiting[-1])
 
     async def _send(self) -> None:
+        """Cancelled at any time, it goes on later where it was."""
         while self._waiting and self._socket is not None:
-            sent = b"".join(self._waiting)
-            self._waiting.clear()
+            message = self._waiting[0]
             try:
-                await asyncio.get_running_loop().sock_sendall(self._socket, sent)
+                sent = self._socket.send(message)
+            except BlockingIOError:
+                await self._writable(self._socket)
+                continue
             except OSError as error:
                 self._lost(f"its writer has ended ({error.strerror})")
-            self._size -= len(sent)
+                return
+            self._size -= sent
+            if sent < len(message):
+                self._waiting[0] = message[sent:]
+            else:
+                self._waiting.popleft()
+
+    @staticmethod
+    async def _writable(joined: socket) -> None:
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_writer(joined, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_writer(joined)
 
     async def _turn(self) -> None:
         """Begin the next file, with the engine as it is now."""
