@@ -37,7 +37,8 @@ PAUSE, READ, HOLD = 0.9, 0.12, 6.0
 def recorded() -> list[tuple[float, str, str]]:
     """When each line appears, what it is (typed, said or remarked), and its words."""
     home = Path(tempfile.mkdtemp(prefix="pumice-recording-"))
-    environ = {**os.environ, "HOME": str(home), "COLUMNS": str(COLUMNS), "KUBECONFIG": str(home / ".local/share/pumice/cluster/kubeconfig"),
+    kubeconfig = home / ".local/share/pumice/cluster/kubeconfig"
+    environ = {**os.environ, "HOME": str(home), "COLUMNS": str(COLUMNS), "KUBECONFIG": str(kubeconfig),
                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # fmt: skip
     lines, now, background = [], 0.5, []
     try:
@@ -82,10 +83,12 @@ def drawn(lines: list[tuple[float, str, str]]) -> str:
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
         "<title>Two programs share a card; a limit holds; a cluster says why a pod waits</title>",
-        f"<style>text{{font:13px monospace;white-space:pre;fill:#d8dee9}}.typed{{fill:#a3e08a}}.remarked{{fill:#8fa3bf}}{''.join(rules)}",
+        "<style>text{font:13px monospace;white-space:pre;fill:#d8dee9}.typed{fill:#a3e08a}.remarked{fill:#8fa3bf}",
+        *rules,
         "@media (prefers-reduced-motion:reduce){text{animation:none!important}}</style>",
         f'<rect width="{width}" height="{height}" rx="8" fill="#1e2430" />',
-        '<circle cx="18" cy="16" r="5" fill="#e06c6c" /><circle cx="34" cy="16" r="5" fill="#e0c46c" /><circle cx="50" cy="16" r="5" fill="#7fbf6b" />',
+        '<circle cx="18" cy="16" r="5" fill="#e06c6c" /><circle cx="34" cy="16" r="5" fill="#e0c46c" />',
+        '<circle cx="50" cy="16" r="5" fill="#7fbf6b" />',
         *rows,
         "</svg>\n",
     ])  # fmt: skip
