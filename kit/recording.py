@@ -35,7 +35,7 @@ PAUSE, READ, HOLD = 0.9, 0.12, 6.0
 
 
 def recorded() -> list[tuple[float, str, str]]:
-    """When each line appears, what it is (typed, said or remarked), and its words."""
+    """Record the session: when each line appears, what it is (typed, said or remarked), and its words."""
     home = Path(tempfile.mkdtemp(prefix="pumice-recording-"))
     kubeconfig = home / ".local/share/pumice/cluster/kubeconfig"
     environ = {**os.environ, "HOME": str(home), "COLUMNS": str(COLUMNS), "KUBECONFIG": str(kubeconfig),

@@ -1,4 +1,4 @@
-"""Whether each translation is as new as its original: ``python -m kit.translations`` tells, section by section.
+"""Tell whether each translation is as new as its original: ``python -m kit.translations``, section by section.
 
 A page of ``docs/zh`` ends with a comment: a hash of each section of the original, as it was when somebody translated it.
 ``--mark PAGE`` writes it anew after the translator's work; ``--release`` ends with 1 where a page is older than its original.
@@ -42,7 +42,7 @@ def hashes(text: str) -> list[str]:
 
 
 def older(page: Path) -> Iterator[str]:
-    """Yield what of the original has changed since this page was translated."""
+    """Yield all of the original that has changed since this page was translated."""
     text, original = page.read_text("utf-8"), original_of(page).read_text("utf-8")
     found = MARK.search(text)
     if not found:
