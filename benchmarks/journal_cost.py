@@ -7,8 +7,10 @@ decisions, so that whatever the machine does beside meets both. A pod is told fi
 gone; a thousand are there at a time. What the one spends more than the other is the journal's: on the thread of its loop, and in
 all its processes (the writer and those who work out snapshots among them). The journal may take 256 MiB for 10^6 decisions,
 the default, and as much less as there are fewer, so that it begins as many files, with a snapshot each. Afterwards every file is
-played: each cycle must decide the same, bit for bit, all decisions must be there, and both processes must have decided alike. On a busy machine that difference is mostly
-noise (its standard error stands beside it): ``notes_us`` is what the notes alone take on the loop's thread, without an engine.
+played: each cycle must decide the same, bit for bit, all decisions must be there, and both processes must have decided alike.
+
+On a busy machine that difference is mostly noise (its standard error stands beside it): ``notes_us`` is what the notes alone take
+on the loop's thread, without an engine.
 """
 
 from __future__ import annotations
@@ -272,7 +274,8 @@ def main(argv: list[str] | None = None) -> int:
         result = measured(decisions, folder)
         result |= {"notes_us": round(alone(), 2)} | checked(folder, decisions)
     goals = goals_of("journal_cost", {
-        "notes on the loop's thread, a decision": result["notes_us"], "loop's thread, a decision": result["loop_us"], "all processes, a decision": result["all_us"],
+        "notes on the loop's thread, a decision": result["notes_us"],
+        "loop's thread, a decision": result["loop_us"], "all processes, a decision": result["all_us"],
         "bytes, a decision": result["bytes_a_decision"]})  # fmt: skip
     return conclude("journal_cost", result, [] if given.quick else goals, keep=given.save, quick=given.quick)
 
