@@ -48,11 +48,11 @@ from pumice.effects.vocabulary import Bind
 from pumice.journal.playing import play
 from pumice.journal.reading import parts_of, segment_of
 from pumice.journal.recorder import Doorway, Notes
-from pumice.journal.records import FORM, SNAPSHOT, Head, frames
+from pumice.journal.records import FORM, SNAPSHOT, Head, frames, pod_of
 from pumice.ports.clock import SystemClock
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.inputs import Bound, Configure, DropPod, Put, PutPod
-from pumice.wire.objects import Node, Pod, convert, decode
+from pumice.wire.objects import Node, convert
 from pumice.wire.volcano import Queue, stamp
 
 MINUTES = 5
@@ -61,6 +61,10 @@ CONF = conf("priority", "gang", "predicates", sharing("VGPU", SchedulePolicy="bi
 NEAR = [{"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute"}
         for what in ("not-ready", "unreachable")]  # fmt: skip
 STANDS = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")]
+MANAGED = [{"manager": manager, "operation": "Update", "apiVersion": "v1", "time": stamp(1_800_000_000), "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:metadata": {"f:labels": {f"f:{number}{manager}": {} for number in range(8)}},
+                         "f:spec": {f"f:{number}{manager}": {} for number in range(16)}}}
+           for manager in ("kube-controller-manager", "pumice-scheduler", "kubelet")]  # fmt: skip
 TOKEN = {"name": "kube-api-access", "projected": {"defaultMode": 420, "sources": [
     {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
     {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}]}}  # fmt: skip
@@ -109,12 +113,18 @@ class Stream:
             made = self.running.popleft()
             made["status"]["phase"] = "Succeeded"
             self._tell(made)
-            self.enter(DropPod(decode(Pod, msgspec.json.encode(made))))
+            line = self._line("DELETED", made)
+            self.enter(DropPod(pod_of(line)), line)
 
     def _tell(self, made: dict[str, Any]) -> None:
         made["metadata"]["resourceVersion"] = str(10**6 + self.serial)
         self.serial += 1
-        self.enter(PutPod(decode(Pod, msgspec.json.encode(made)), self.now))
+        line = self._line("MODIFIED", made)
+        self.enter(PutPod(pod_of(line), self.now), line)
+
+    @staticmethod
+    def _line(what: str, made: dict[str, Any]) -> bytes:
+        return msgspec.json.encode({"type": what, "object": made})
 
     def _pod(self, wall: float) -> dict[str, Any]:
         job, uid = self.rng.randrange(40), str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
@@ -124,6 +134,7 @@ class Stream:
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": f"train-{job}", "uid": str(uuid.UUID(int=job))}
         made["metadata"] |= {"uid": uid, "creationTimestamp": stamp(wall), "ownerReferences": [owner]}
         made["metadata"].setdefault("annotations", {})
+        made["metadata"]["managedFields"] = MANAGED
         return made
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pumice.effects.vocabulary import Bind
 from pumice.journal.records import (
     Decided,
-    GoneTold,
+    DropLine,
     Known,
     PhaseOf,
     PodBound,
@@ -26,15 +26,14 @@ from pumice.journal.records import (
     PodGone,
     PodIs,
     PodLeft,
-    PodParts,
-    PodTold,
+    PutLine,
     Record,
     Snapshot,
     Spec,
     Told,
     decode_effects,
-    decode_in_spec,
     encode,
+    pod_of,
 )
 from pumice.scheduler.inputs import KINDS, Bound, Configure, Drop, DropPod, Input, Put, PutPod, reads
 from pumice.wire.objects import Meta, Pod, PodSpec, PodStatus, convert
@@ -42,7 +41,6 @@ from pumice.wire.objects import Meta, Pod, PodSpec, PodStatus, convert
 MOST_WORDS = 20_000
 """Specs and statuses that are remembered at a time, to be told by number."""
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_NODE, _NO_NODE = encode("nodeName"), encode("nodeName") + encode("")
 _rest = attrgetter("name", "namespace", "generation", "labels", "creation_timestamp", "deletion_timestamp",
                    "deletion_grace_period_seconds", "owner_references", "finalizers")  # fmt: skip
 """Of a pod's metadata, all but uid, version and annotations."""
@@ -109,11 +107,15 @@ class Folder:
     def fold(self, found: Any) -> None:
         """Make records of what was told (``records.decode_told``)."""
         kind = type(found)
-        if kind is PodTold:
+        if kind is PutLine:
+            self._put_pod(pod_of(found.line), found.now)
+        elif kind is PutPod:
             self._put_pod(found.pod, found.now)
         elif kind is Told:
             self._decided(found)
-        elif kind is GoneTold:
+        elif kind is DropLine:
+            self._drop_pod(pod_of(found.line))
+        elif kind is DropPod:
             self._drop_pod(found.pod)
         elif kind is Bound and (seen := self._pods.get(found.uid)):
             self.records.append(PodBound(seen.number))
@@ -124,12 +126,11 @@ class Folder:
                 self.conf = found
             self.records.append(found)
 
-    def _put_pod(self, pod: PodParts, now: float) -> None:
-        meta, blob, status = pod.metadata, bytes(pod.spec), bytes(pod.status)
-        annotations, of_spec = self._read_of(meta.annotations), decode_in_spec(blob)
-        node = of_spec.node_name
-        if node:  # it is the first word of a spec, and the one in which pods of a kind differ
-            blob = blob.replace(_NODE + encode(node), _NO_NODE, 1)
+    def _put_pod(self, pod: Pod, now: float) -> None:
+        meta, spec = pod.metadata, pod.spec
+        annotations = self._read_of(meta.annotations)
+        node, spec.node_name = spec.node_name, ""  # it is the one word in which pods of a kind differ
+        blob, status = encode(spec), encode(pod.status)
         spec_number = self._specs.get(blob) or self._word(Spec, self._specs, blob)
         status_number = self._statuses.get(status) or self._word(PhaseOf, self._statuses, status)
         rest, seen = _rest(meta), self._pods.get(meta.uid)
@@ -144,10 +145,10 @@ class Folder:
             told = meta if annotations is meta.annotations else replace(meta, annotations=annotations)
             self.records.append(PodCame(number, spec_number, node, status_number, now, told))
         self.size += 150
-        self._pods[meta.uid] = Seen(number, rest, annotations, meta, of_spec.scheduler_name, blob, node, status)
+        self._pods[meta.uid] = Seen(number, rest, annotations, meta, spec.scheduler_name, blob, node, status)
 
-    def _drop_pod(self, pod: PodParts) -> None:
-        meta, scheduler = pod.metadata, decode_in_spec(pod.spec).scheduler_name
+    def _drop_pod(self, pod: Pod) -> None:
+        meta, scheduler = pod.metadata, pod.spec.scheduler_name
         seen = self._pods.get(meta.uid)
         annotations = self._read_of(meta.annotations)
         if seen is not None and (seen.meta.name, seen.meta.namespace) == (meta.name, meta.namespace):

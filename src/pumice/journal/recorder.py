@@ -1,7 +1,8 @@
 """The doorway through which everything goes into an engine, and the notes of it, where somebody keeps a journal.
 
-A note costs the loop an append and its part of one encoding: what is the same as before, what it is called, and how it lies in a
-file is found out by whoever reads the notes (``folding``), in a process of its own.
+A note costs the loop an append: pods are noted as the lines of the watch in which they came. What of them is read, what is the
+same as before, what it is called, and how it lies in a file is found out by whoever reads the notes (``folding``), in another
+process.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Any
 from msgspec import Raw
 
 from pumice.effects.vocabulary import SchedulerEffect
-from pumice.journal.records import Told, encode
+from pumice.journal.records import DropLine, PutLine, Told, encode
 from pumice.scheduler.cycle.cycle import Plan
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.inputs import Drop, DropPod, Input, Put
 
 CHUNK = 256
-"""Notes that are encoded together: a third of a millisecond."""
+"""Notes that are put together."""
 
 
 class Drawn(Random):
@@ -61,14 +62,20 @@ class Notes:
         self.thin = False
         self._told: list[Any] = []
 
-    def note(self, found: Input) -> None:
-        """Pods are encoded later, since nobody writes into them; an engine may go on to write into other objects."""
+    def note(self, found: Input, line: bytes = b"") -> None:
+        """``line``: of the watch, by which a pod came. Pods are encoded later, since nobody writes into them; an engine may go on
+        to write into other objects."""
         kind = type(found)
+        told: Any = found
         if kind is Put or kind is Drop:
-            found = kind(found.kind, Raw(encode(found.obj)))  # type: ignore[attr-defined]
-        elif self.thin and kind is not DropPod:
+            told = kind(found.kind, Raw(encode(found.obj)))  # type: ignore[attr-defined]
+        elif kind is DropPod:
+            told = DropLine(line) if line else found
+        elif self.thin:
             return
-        self._told.append(found)
+        elif line:
+            told = PutLine(line, found.now)  # type: ignore[attr-defined]
+        self._told.append(told)
         if len(self._told) >= CHUNK:
             self.flush()
 
@@ -94,10 +101,10 @@ class Doorway:
         if self.notes is not None:
             self.notes.note(found)
 
-    def __call__(self, found: Input) -> Any:
-        """Tell the engine, and return its answer."""
+    def __call__(self, found: Input, line: bytes = b"") -> Any:
+        """Tell the engine, and return its answer. ``line``: see ``Notes.note``."""
         if self.notes is not None:
-            self.notes.note(found)
+            self.notes.note(found, line)
         return found.apply(self.engine)
 
     def cycle(self, now: float, rng: Random, *, wall: float | None = None, **bounds: Any) -> Plan:

@@ -132,32 +132,21 @@ class Told(Struct, array_like=True, tag="cycle", gc=False):
     effects: Raw
 
 
-class PodParts(Struct, rename="camel", gc=False):
-    """A pod of which the parts that are alike for thousands stay bytes."""
+class PutLine(Struct, array_like=True, tag="line", gc=False):
+    """``inputs.PutPod``, whose pod is the ``object`` of this JSON."""
 
-    metadata: Meta = msgspec.field(default_factory=Meta)
-    spec: Raw = Raw(b"\x80")
-    status: Raw = Raw(b"\x80")
-
-
-class PodTold(Struct, array_like=True, tag="pod", gc=False):
-    """``inputs.PutPod``."""
-
-    pod: PodParts
+    line: bytes
     now: float
 
 
-class GoneTold(Struct, array_like=True, tag="gone", gc=False):
-    """``inputs.DropPod``."""
+class DropLine(Struct, array_like=True, tag="last", gc=False):
+    """``inputs.DropPod`` likewise."""
 
-    pod: PodParts
+    line: bytes
 
 
-class InSpec(Struct, rename="camel", gc=False):
-    """The words of a pod's spec that tell one pod from another of its kind."""
-
-    node_name: str = ""
-    scheduler_name: str = ""
+class _Line(Struct, gc=False):
+    object: Pod
 
 
 _OTHERS = (
@@ -165,8 +154,8 @@ _OTHERS = (
     | inputs.Bound | inputs.BindFailed | inputs.Lacking | inputs.HoldBack | inputs.Evicting | inputs.EvictionRefused
     | inputs.GateStays
 )  # fmt: skip
-decode_told = msgspec.msgpack.Decoder(list[Told | PodTold | GoneTold | _OTHERS]).decode
-decode_in_spec = msgspec.msgpack.Decoder(InSpec).decode
+decode_told = msgspec.msgpack.Decoder(list[Told | PutLine | DropLine | inputs.PutPod | inputs.DropPod | _OTHERS]).decode
+_decode_line = msgspec.json.Decoder(_Line, strict=False).decode
 decode_effects = msgspec.msgpack.Decoder(list[tuple[str, Any]]).decode
 Record = Spec | PhaseOf | PodCame | PodIs | PodGone | PodLeft | PodBound | Decided | _OTHERS
 
@@ -185,6 +174,11 @@ class Snapshot(Struct):
     objects: list[tuple[str, Any]]
     pods: list[Known]
     conf: inputs.Configure | None = None
+
+
+def pod_of(line: bytes) -> Pod:
+    """The pod of which a line tells."""
+    return _decode_line(line).object
 
 
 encode = msgspec.msgpack.Encoder().encode

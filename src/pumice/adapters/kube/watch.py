@@ -166,7 +166,7 @@ class _Told:
                 if before is not None and another:
                     yield _gone(key, before)
                 self._known[key] = _moment(meta)
-            yield WatchEvent(type_, raw, obj)  # type: ignore[arg-type]
+            yield WatchEvent(type_, raw, obj) if obj is None else WatchEvent(type_, b"", obj, line=raw)  # type: ignore[arg-type]
         elif type_ == "BOOKMARK":
             yield WatchEvent("BOOKMARK", raw, obj)
 
@@ -335,7 +335,8 @@ class Form:
         return Page(entries, found.metadata.resource_version, found.metadata.cont)
 
     def line(self, raw: bytes) -> tuple[str, Any, bytes, Any]:
-        """(type, metadata, raw bytes, decoded object) of one line of a watch. Raises msgspec.MsgspecError."""
+        """(type, metadata, raw bytes, decoded object) of one line of a watch; the bytes are the whole line where the object is
+        decoded. Raises msgspec.MsgspecError."""
         if self._line is not None:
             try:
                 found = self._line(raw)
@@ -343,7 +344,7 @@ class Form:
                 pass  # an object that is not of the kind, or the Status of an error
             else:
                 if found.type != "ERROR":
-                    return found.type, found.object.metadata, b"", found.object
+                    return found.type, found.object.metadata, raw, found.object
         found = _decode_frame(raw)
         return found.type, _decode_object(found.object).metadata, bytes(found.object), None
 
