@@ -31,7 +31,7 @@ AGAIN = 5.0
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What the process is told. ``socket`` is the number of the file that listens."""
+    """Settings of the process. ``socket`` is the number of the file that listens."""
 
     socket: int
     token: str
@@ -116,7 +116,7 @@ class WebPage:
 
 
 def address_with_token(data: DataDir, where: str) -> str:
-    """What a browser is given; without the token for whoever may not read that."""
+    """The URL for a browser; without the token for whoever may not read that."""
     try:
         return f"http://{where}/?token={data.web_token.read_text().strip()}"
     except OSError:

@@ -27,8 +27,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """What a process is given that somebody starts for a page: a socket that listens, the token, and the number of a pipe whose
-    other end its parent holds."""
+    """Things that a process is given by whoever starts it for a page: a socket that listens, the token, and the number of a pipe
+    whose other end its parent holds."""
 
     listening: socket.socket
     token: str
