@@ -11,12 +11,13 @@ from tests.property.history.engine_door import Ears, EngineDoor
 from tests.property.history.runner import CONFS, OPEN, at_once, draw
 
 from pumice import __version__
+from pumice.apps.scheduler.journal_writer import told
 from pumice.journal.folding import Folder
 from pumice.journal.freezing import freeze
 from pumice.journal.playing import play
 from pumice.journal.reading import Part, parts_of, segment_of
-from pumice.journal.recorder import Notes
-from pumice.journal.records import BLOCK, FORM, SNAPSHOT, Head, decode_told, encode, frame, head
+from pumice.journal.recorder import MESSAGE, Notes
+from pumice.journal.records import BLOCK, FORM, SNAPSHOT, Head, encode, frame, head
 from pumice.scheduler.inputs import BeginFile, Configure
 
 MANY = int(os.environ.get("PUMICE_HISTORIES", "60"))
@@ -24,6 +25,12 @@ MANY = int(os.environ.get("PUMICE_HISTORIES", "60"))
 
 def head_of(number: int, fresh: bool) -> bytes:
     return head(Head(FORM, __version__, "a", 0.0, number, fresh, ["volcano"]))
+
+
+def fold(folder: Folder, buffers: list[bytes]) -> None:
+    for head_, payload in zip(buffers[::2], buffers[1::2], strict=True):
+        _, kind, now = MESSAGE.unpack(head_)
+        folder.fold(told(kind, payload, now))
 
 
 class RecordedDoor(EngineDoor):
@@ -36,7 +43,7 @@ class RecordedDoor(EngineDoor):
     def make(self) -> Ears:
         ears = super().make()
         self.folder = folder = Folder()
-        ears.enter.notes = Notes(lambda told: [folder.fold(found) for found in decode_told(told)])
+        ears.enter.notes = Notes(lambda buffers: fold(folder, buffers))
         ears.enter.note(Configure(self.conf, "test", False, None))
         self.cycles = 0
         self.files.append(head_of(len(self.files), True))

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from pumice.effects.vocabulary import Bind
 from pumice.journal.records import (
     Decided,
-    DropLine,
     Known,
     PhaseOf,
     PodBound,
@@ -26,14 +25,12 @@ from pumice.journal.records import (
     PodGone,
     PodIs,
     PodLeft,
-    PutLine,
     Record,
     Snapshot,
     Spec,
     Told,
     decode_effects,
     encode,
-    pod_of,
 )
 from pumice.scheduler.inputs import KINDS, Bound, Configure, Drop, DropPod, Input, Put, PutPod, reads
 from pumice.wire.objects import Meta, Pod, PodSpec, PodStatus, convert
@@ -107,14 +104,10 @@ class Folder:
     def fold(self, found: Any) -> None:
         """Make records of what was told (``records.decode_told``)."""
         kind = type(found)
-        if kind is PutLine:
-            self._put_pod(pod_of(found.line), found.now)
-        elif kind is PutPod:
+        if kind is PutPod:
             self._put_pod(found.pod, found.now)
         elif kind is Told:
             self._decided(found)
-        elif kind is DropLine:
-            self._drop_pod(pod_of(found.line))
         elif kind is DropPod:
             self._drop_pod(found.pod)
         elif kind is Bound and (seen := self._pods.get(found.uid)):

@@ -9,18 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from struct import Struct
 from typing import Any
 
 from msgspec import Raw
 
 from pumice.effects.vocabulary import SchedulerEffect
-from pumice.journal.records import DropLine, PutLine, Told, encode
+from pumice.journal.records import Told, encode
 from pumice.scheduler.cycle.cycle import Plan
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.inputs import Drop, DropPod, Input, Put
 
-CHUNK = 256
-"""Notes that are put together."""
+CHUNK = 512
+"""Buffers that are sent together, two of a message; a call takes 1,024."""
+MESSAGE = Struct("<IBd")
+"""The head of a message: its size, kind and time, of the clock that is never set."""
+NOTE, PUT_LINE, DROP_LINE, ENGINE, GAP = range(5)
+"""An input or a cycle (``records.decode_told``); the lines of a watch, by which a pod came or went; a packed engine for a
+snapshot; why the record ends."""
+_pack = MESSAGE.pack
 
 
 class Drawn(Random):
@@ -55,38 +62,42 @@ def told_of(effects: Sequence[SchedulerEffect]) -> bytes:
 
 
 class Notes:
-    """Notes in turn, handed over to ``send`` as bytes. ``thin``: the cycles, and what they need to be played, are left out."""
+    """Notes in turn, handed over to ``send`` as buffers. ``thin``: the cycles, and what they need to be played, are left out."""
 
-    def __init__(self, send: Callable[[bytes], None]) -> None:
+    def __init__(self, send: Callable[[list[bytes]], None]) -> None:
         self.send = send
         self.thin = False
-        self._told: list[Any] = []
+        self._buffers: list[bytes] = []
 
     def note(self, found: Input, line: bytes = b"") -> None:
-        """``line``: of the watch, by which a pod came. Pods are encoded later, since nobody writes into them; an engine may go on
-        to write into other objects."""
-        kind = type(found)
-        told: Any = found
-        if kind is Put or kind is Drop:
-            told = kind(found.kind, Raw(encode(found.obj)))  # type: ignore[attr-defined]
-        elif kind is DropPod:
-            told = DropLine(line) if line else found
-        elif self.thin:
+        """Encoded at once, where no ``line`` of the watch tells the same: an engine may go on to write into what it was given."""
+        if self.thin and type(found) not in (Put, Drop, DropPod):
             return
-        elif line:
-            told = PutLine(line, found.now)  # type: ignore[attr-defined]
-        self._told.append(told)
-        if len(self._told) >= CHUNK:
+        buffers = self._buffers
+        if not line:
+            self.put(NOTE, encode(found))
+            return
+        if type(found) is DropPod:
+            buffers.append(_pack(len(line), DROP_LINE, 0.0))
+        else:
+            buffers.append(_pack(len(line), PUT_LINE, found.now))  # type: ignore[attr-defined]
+        buffers.append(line)
+        if len(buffers) >= CHUNK:
+            self.flush()
+
+    def put(self, kind: int, payload: bytes) -> None:
+        self._buffers += (_pack(len(payload), kind, 0.0), payload)
+        if len(self._buffers) >= CHUNK:
             self.flush()
 
     def decided(self, now: float, wall: float, bits: bytes, answers: list[int], effects: Sequence[SchedulerEffect]) -> None:
         if not self.thin:
-            self._told.append(Told(now, wall, bits, answers, Raw(told_of(effects))))
+            self.put(NOTE, encode(Told(now, wall, bits, answers, Raw(told_of(effects)))))
 
     def flush(self) -> None:
-        if self._told:
-            self.send(encode(self._told))
-            self._told.clear()
+        if self._buffers:
+            self._buffers, buffers = [], self._buffers
+            self.send(buffers)
 
 
 class Doorway:

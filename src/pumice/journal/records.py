@@ -132,19 +132,6 @@ class Told(Struct, array_like=True, tag="cycle", gc=False):
     effects: Raw
 
 
-class PutLine(Struct, array_like=True, tag="line", gc=False):
-    """``inputs.PutPod``, whose pod is the ``object`` of this JSON."""
-
-    line: bytes
-    now: float
-
-
-class DropLine(Struct, array_like=True, tag="last", gc=False):
-    """``inputs.DropPod`` likewise."""
-
-    line: bytes
-
-
 class _Line(Struct, gc=False):
     object: Pod
 
@@ -154,7 +141,7 @@ _OTHERS = (
     | inputs.Bound | inputs.BindFailed | inputs.Lacking | inputs.HoldBack | inputs.Evicting | inputs.EvictionRefused
     | inputs.GateStays
 )  # fmt: skip
-decode_told = msgspec.msgpack.Decoder(list[Told | PutLine | DropLine | inputs.PutPod | inputs.DropPod | _OTHERS]).decode
+decode_told = msgspec.msgpack.Decoder(Told | inputs.PutPod | inputs.DropPod | _OTHERS).decode
 _decode_line = msgspec.json.Decoder(_Line, strict=False).decode
 decode_effects = msgspec.msgpack.Decoder(list[tuple[str, Any]]).decode
 Record = Spec | PhaseOf | PodCame | PodIs | PodGone | PodLeft | PodBound | Decided | _OTHERS

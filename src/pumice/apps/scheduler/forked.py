@@ -51,7 +51,6 @@ def beside(work: Callable[[socket.socket], None]) -> tuple[int, socket.socket]:
     child = os.fork()
     if child:
         there.close()
-        here.setblocking(False)
         return child, here
     code = 1
     try:

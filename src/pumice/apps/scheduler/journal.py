@@ -11,18 +11,19 @@ import asyncio
 import contextlib
 import logging
 import os
+import threading
 import zlib
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from signal import SIGKILL
-from socket import SHUT_WR, socket
+from socket import MSG_DONTWAIT, SHUT_WR, socket
 
 from pumice.adapters.segments import Segments
 from pumice.apps.scheduler.forked import ask, beside
-from pumice.apps.scheduler.journal_writer import ENGINE, FLUSH, GAP, NOTES, Writer, message
+from pumice.apps.scheduler.journal_writer import FLUSH, Writer
 from pumice.journal.freezing import freeze
-from pumice.journal.recorder import Doorway, Notes
+from pumice.journal.recorder import ENGINE, GAP, Doorway, Notes
 from pumice.journal.records import Head
 from pumice.ports.clock import Clock
 from pumice.scheduler.inputs import BeginFile
@@ -36,6 +37,28 @@ MOST = 64 << 20
 LAST_NOTES = 5.0
 """Seconds that the writer is given when the scheduler stops."""
 SNAPSHOT_LEVEL = 1
+
+
+class _Sender(threading.Thread):
+    """Sends batches of buffers beside the loop, since copying them into the kernel takes time. It ends after None."""
+
+    def __init__(self, joined: socket) -> None:
+        super().__init__(name="journal", daemon=True)
+        self.joined = joined
+        self.batches: SimpleQueue[list[bytes] | None] = SimpleQueue()
+        self.sent = 0
+        self.fault = ""
+
+    def run(self) -> None:
+        try:
+            while (batch := self.batches.get()) is not None:
+                size = sum(map(len, batch))
+                left = size - self.joined.sendmsg(batch)
+                if left:
+                    self.joined.sendall(memoryview(b"".join(batch))[-left:])
+                self.sent += size
+        except OSError as error:
+            self.fault = str(error)
 
 
 @dataclass(slots=True)
@@ -53,10 +76,9 @@ class Journal:
     _socket: socket | None = None
     _writer: int = 0
     """Process id."""
-    _waiting: deque[memoryview] = field(default_factory=deque)
-    """Messages, of the first what is left of it."""
-    _size: int = 0
-    """Bytes that wait for the writer."""
+    _sender: _Sender = field(init=False)
+    _given: int = 0
+    """Bytes that were given to the sender."""
     _heard: bytes = b""
     _full: bool = False
     _again: float = 0.0
@@ -65,70 +87,48 @@ class Journal:
         """From now on everything is noted. Before the engine is told anything."""
         self._notes = self.enter.notes = Notes(self._keep)
         self._writer, self._socket = beside(lambda joined: Writer(joined, self.segments, self.first).run())
+        self._sender = _Sender(self._socket)
+        self._sender.start()
 
     async def run(self) -> None:
         """Send what was noted, for ever."""
         while True:
             await self.clock.sleep(FLUSH)
             self._notes.flush()
-            await self._send()
             self._hear()
-            if self._full if self.recording else self._size <= MOST and self.clock.monotonic() >= self._again:
+            if self._full if self.recording else self._waiting <= MOST and self.clock.monotonic() >= self._again:
                 await self._turn()
 
     async def finish(self) -> None:
         """Let the writer write what is left."""
         self._notes.flush()
         self.enter.notes = None
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._send(), LAST_NOTES)
         if self._socket is not None:
+            self._sender.batches.put(None)
+            await asyncio.to_thread(self._sender.join, LAST_NOTES)
+            if self._sender.is_alive():
+                os.kill(self._writer, SIGKILL)
             self._socket.shutdown(SHUT_WR)
             await asyncio.to_thread(os.waitpid, self._writer, 0)
             self._hear()
             self._end()
 
-    def _keep(self, notes: bytes) -> None:
-        """Keep notes until they are sent."""
+    def _keep(self, buffers: list[bytes]) -> None:
+        """Hand buffers over to the sender, as long as not too much of them waits."""
         if self._socket is None:
             return
-        self._put(NOTES, notes)
-        if self._size > 2 * MOST:
+        self._given += sum(map(len, buffers))
+        self._sender.batches.put(buffers)
+        if self._waiting > 2 * MOST:
             self._lost("its writer takes nothing any more")
-        elif self._size > MOST and not self._notes.thin:
+        elif self._waiting > MOST and not self._notes.thin:
             self._notes.thin = True
-            self._put(GAP, b"it cannot be written as quickly as the scheduler decides")
+            self._notes.put(GAP, b"it cannot be written as quickly as the scheduler decides")
 
-    def _put(self, kind: int, payload: bytes) -> None:
-        self._waiting.append(memoryview(message(kind, payload)))
-        self._size += len(self._waiting[-1])
-
-    async def _send(self) -> None:
-        """Cancelled at any time, it goes on later where it was."""
-        while self._waiting and self._socket is not None:
-            message = self._waiting[0]
-            try:
-                sent = self._socket.send(message)
-            except BlockingIOError:
-                await self._writable(self._socket)
-                continue
-            except OSError as error:
-                self._lost(f"its writer has ended ({error.strerror})")
-                return
-            self._size -= sent
-            if sent < len(message):
-                self._waiting[0] = message[sent:]
-            else:
-                self._waiting.popleft()
-
-    @staticmethod
-    async def _writable(joined: socket) -> None:
-        loop, ready = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_writer(joined, ready.set)
-        try:
-            await ready.wait()
-        finally:
-            loop.remove_writer(joined)
+    @property
+    def _waiting(self) -> int:
+        """Bytes that wait for the writer."""
+        return self._given - self._sender.sent
 
     async def _turn(self) -> None:
         """Begin the next file, with the engine as it is now."""
@@ -138,14 +138,17 @@ class Journal:
         self.enter(BeginFile())
         self._notes.flush()
         packed = await ask(lambda: zlib.compress(freeze(engine), SNAPSHOT_LEVEL))
-        self._put(ENGINE, packed or b"")
+        self._notes.put(ENGINE, packed or b"")
 
     def _hear(self) -> None:
         """Take what the writer says."""
         if self._socket is None:
             return
+        if self._sender.fault:
+            self._lost(f"its writer has ended ({self._sender.fault})")
+            return
         with contextlib.suppress(OSError):
-            self._heard += self._socket.recv(1 << 16)
+            self._heard += self._socket.recv(1 << 16, MSG_DONTWAIT)
         *words, self._heard = self._heard.split(b"\n")
         for word in words:
             what, _, cause = word.decode().partition(" ")
@@ -173,7 +176,7 @@ class Journal:
         """There is no journal any more while this scheduler runs."""
         log.error("journal ended folder=%s cause=%s", self.segments.folder, cause)
         self.enter.notes, self.recording, self._again = None, False, float("inf")
-        self._waiting.clear()
+        self._sender.batches.put(None)
         os.kill(self._writer, SIGKILL)
         os.waitpid(self._writer, os.WNOHANG)
         self._end()

@@ -1,27 +1,26 @@
 """The writer of a scheduler's journal: a child that reads notes, folds them into records, compresses and writes them.
 
-It reads frames of a kind and a length: notes, engines for the snapshots, and what ends the record. It says words, a line each:
-that a file is full, that it cannot write and why, that it writes again. It ends when the scheduler does, however that ends.
+It reads messages (``journal.recorder``). It says words, a line each: that a file is full, that it cannot write and why, that it
+writes again. It ends when the scheduler does, however that ends.
 """
 
 from __future__ import annotations
 
 import select
 import socket
-import struct
 import time
 import zlib
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
 from pumice.adapters.segments import Segments
 from pumice.journal.folding import Folder
-from pumice.journal.records import BLOCK, SNAPSHOT, Head, Snapshot, decode_told, encode, frame, head
-from pumice.scheduler.inputs import BeginFile
+from pumice.journal.recorder import DROP_LINE, ENGINE, GAP, MESSAGE, PUT_LINE
+from pumice.journal.records import BLOCK, SNAPSHOT, Head, Snapshot, decode_told, encode, frame, head, pod_of
+from pumice.scheduler.inputs import BeginFile, DropPod, PutPod
 
-NOTES, ENGINE, GAP = 0, 1, 2
-MESSAGE = struct.Struct("<IB")
 PARTS = 8
 """Files that the bound is divided into."""
 FLUSH = 0.25
@@ -32,14 +31,17 @@ AT_ONCE = 1 << 20
 """Bytes that are read at a time."""
 
 
-def message(kind: int, payload: bytes) -> bytes:
-    return MESSAGE.pack(len(payload), kind) + payload
-
-
 def stamped(value: Head) -> str:
     """The name of a file without its suffix."""
     stamp = datetime.fromtimestamp(value.began, UTC).strftime("%Y%m%dT%H%M%SZ")
     return f"{stamp}-{value.run}-{value.number:06}"
+
+
+def told(kind: int, payload: bytes, now: float) -> Any:
+    """What a message tells a folder."""
+    if kind == PUT_LINE:
+        return PutPod(pod_of(payload), now)
+    return DropPod(pod_of(payload)) if kind == DROP_LINE else decode_told(payload)
 
 
 class Writer:
@@ -76,22 +78,22 @@ class Writer:
         """Take the messages that are whole."""
         at = 0
         while len(came) >= at + MESSAGE.size:
-            size, kind = MESSAGE.unpack_from(came, at)
+            size, kind, now = MESSAGE.unpack_from(came, at)
             end = at + MESSAGE.size + size
             if len(came) < end:
                 break
             payload = bytes(memoryview(came)[at + MESSAGE.size : end])
             at = end
-            if kind == NOTES:
-                for found in decode_told(payload):
-                    if type(found) is BeginFile:
-                        self._turn()
-                    self.folder.fold(found)
-            elif kind == ENGINE:
+            if kind == ENGINE:
                 self._take_engine(payload)
-            else:
+            elif kind == GAP:
                 self._write()
                 self._stop(payload.decode())
+            else:
+                found = told(kind, payload, now)
+                if type(found) is BeginFile:
+                    self._turn()
+                self.folder.fold(found)
         del came[:at]
 
     def _write(self) -> None:
