@@ -235,7 +235,7 @@ def measured(decisions: int, folder: Path) -> dict[str, Any]:
     assert on[-1]["said"] == off[-1]["said"], "with a journal it decided otherwise"
 
     def each(name: str) -> float:
-        sums = [found[-1].get(name, 0.0) - found[0].get(name, 0.0) for found in (on, off)]
+        sums: list[float] = [found[-1].get(name, 0.0) - found[0].get(name, 0.0) for found in (on, off)]
         return (sums[0] - sums[1]) / decisions * 1e6
 
     steps = [(b["loop"] - a["loop"]) - (d["loop"] - c["loop"])
