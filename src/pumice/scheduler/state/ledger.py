@@ -275,7 +275,7 @@ class Ledger:
                 uid,
                 nomination.node,
                 nomination.request,
-                tuple(map(_closed, nomination.allocations)),
+                tuple(map(closed_to_others, nomination.allocations)),
                 PlacementState.RESERVED,
                 nomination.marks,
                 claims=nomination.claims,
@@ -287,7 +287,7 @@ class Ledger:
         placement = self.placements[uid]
         nomination = self.pipelined[uid] = copy(placement)
         self.nominated.setdefault(placement.node, {})[uid] = nomination
-        closed = tuple(map(_closed, placement.allocations))
+        closed = tuple(map(closed_to_others, placement.allocations))
         if any(allocation.doubts for allocation in closed):
             self._cards(placement, -1)
             placement.allocations = closed
@@ -625,7 +625,7 @@ def _cards_of(reserved: Reserved) -> list[str]:
     return [card for one in devices if not one.admin_access for card in cards_of(one.place.device, one.place.id.driver)]
 
 
-def _closed(allocation: Allocation) -> Allocation:
+def closed_to_others(allocation: Allocation) -> Allocation:
     """The same, and nobody else on the cards of which it takes a slot."""
     cards = dict.fromkeys(
         container_device.uuid for container_device in allocation.container_devices if container_device.slot is not None
