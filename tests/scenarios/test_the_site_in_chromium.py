@@ -35,7 +35,8 @@ def test_the_site_is_searched_from_disk_in_both_languages_and_asks_nobody(tmp_pa
 
 async def every_search(home: Path) -> None:
     async with async_playwright() as player:
-        browser = await player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--no-proxy-server"])
+        flags = ["--no-sandbox", "--disable-gpu", "--no-proxy-server"]
+        browser = await player.chromium.launch(executable_path=CHROMIUM, args=flags)
         try:
             for page, words, wanted in SEARCHES:
                 assert wanted in (said := await found(browser, home / page, words)), (page, words, said)
