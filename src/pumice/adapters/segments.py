@@ -34,8 +34,9 @@ class Segments:
         self._path, self.written = path, 0
         try:
             self.append(content)
-        except OSError:  # a file without a head is none
-            path.unlink(missing_ok=True)
+        except OSError:
+            if not path.stat().st_size:  # a file without a head is none
+                path.unlink()
             raise
 
     def append(self, content: bytes) -> None:

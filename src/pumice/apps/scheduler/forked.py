@@ -58,10 +58,8 @@ def beside(work: Callable[[socket.socket], None]) -> tuple[int, socket.socket]:
         signal.set_wakeup_fd(-1)
         for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(name, signal.SIG_IGN)
-        for number in map(int, os.listdir("/proc/self/fd")):
-            if number > 2 and number != there.fileno():
-                with contextlib.suppress(OSError):
-                    os.close(number)
+        os.closerange(3, there.fileno())
+        os.closerange(there.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
         os.nice(NICE)
         work(there)
         code = 0

@@ -34,7 +34,7 @@ RETRY = 30.0
 """Seconds after which a new file is tried where one could not be written."""
 MOST = 64 << 20
 """Bytes that wait for the writer at most: beyond it cycles are left out, and at twice as many the journal ends."""
-LAST_NOTES = 5.0
+LAST_NOTES = 10.0
 """Seconds that the writer is given when the scheduler stops."""
 SNAPSHOT_LEVEL = 1
 
@@ -107,10 +107,13 @@ class Journal:
             self._sender.batches.put(None)
             await asyncio.to_thread(self._sender.join, LAST_NOTES)
             if self._sender.is_alive():
+                log.error("journal cut folder=%s cause=its writer is late by more than %.0f s", self.segments.folder, LAST_NOTES)
                 os.kill(self._writer, SIGKILL)
-            self._socket.shutdown(SHUT_WR)
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(SHUT_WR)
             await asyncio.to_thread(os.waitpid, self._writer, 0)
-            self._hear()
+            if not self._sender.fault:
+                self._hear()
             self._end()
 
     def _keep(self, buffers: list[bytes]) -> None:
@@ -177,8 +180,9 @@ class Journal:
         log.error("journal ended folder=%s cause=%s", self.segments.folder, cause)
         self.enter.notes, self.recording, self._again = None, False, float("inf")
         self._sender.batches.put(None)
-        os.kill(self._writer, SIGKILL)
-        os.waitpid(self._writer, os.WNOHANG)
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self._writer, SIGKILL)
+            os.waitpid(self._writer, os.WNOHANG)
         self._end()
         self.report()
 

@@ -32,13 +32,13 @@ AT_ONCE = 1 << 20
 
 
 def stamped(value: Head) -> str:
-    """The name of a file without its suffix."""
+    """Return the name of a file without its suffix."""
     stamp = datetime.fromtimestamp(value.began, UTC).strftime("%Y%m%dT%H%M%SZ")
     return f"{stamp}-{value.run}-{value.number:06}"
 
 
 def told(kind: int, payload: bytes, now: float) -> Any:
-    """What a message tells a folder."""
+    """Return what a message tells a folder."""
     if kind == PUT_LINE:
         return PutPod(pod_of(payload), now)
     return DropPod(pod_of(payload)) if kind == DROP_LINE else decode_told(payload)
