@@ -16,6 +16,12 @@ from pathlib import Path
 import pytest
 from kit.one_machine import MIB, PUMICE, OneMachine, wait_until
 
+from pumice.local.limits import change_by, wanted
+from pumice.local.people import LOG
+from pumice.local.place import of_machine
+from pumice.local.shares import find
+from pumice.model.errors import BadInput
+
 
 def test_a_changed_limit_is_seen_by_the_machine(here: OneMachine) -> None:
     program = here.burn("--memory", "4000", "--cores", "60")
@@ -75,6 +81,32 @@ def test_a_limit_is_changed_by_any_process_of_the_program(here: OneMachine) -> N
     assert f"running now: r1 (pid {leader.pid})" in stranger.stderr
     assert here.pumice("__complete", "limit", "--emulated", str(here.directory), "").stdout == "r1\n"
     os.kill(int(child), signal.SIGKILL)
+
+
+def test_of_two_who_change_a_limit_at_once_one_is_told_and_neither_change_is_lost(here: OneMachine) -> None:
+    """Both have looked before either changed anything: the second would put back what the first has changed."""
+    program = here.burn("--memory", "4000", "--cores", "60", memory=1000)
+    place = of_machine(here.directory)
+    seen, _ = find([place], "r1")
+    done = here.pumice("limit", "r1", "--cores", "20", "--emulated", str(here.directory))
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(BadInput, match="somebody else has just changed its limits, to 4000 MiB and 20 %; look at them"):
+        change_by(os.geteuid(), seen, place, wanted(seen, "3000", None), [])
+    (card,) = here.ps()[0]["cards"]
+    assert (card["memoryLimitMiB"], card["coresLimitPercent"]) == (4000, 20)
+    assert program.poll() is None
+
+
+def test_a_changed_limit_is_logged_and_so_is_one_that_was_refused(here: OneMachine) -> None:
+    here.burn("--memory", "4000", memory=1000)
+    for memory in ("3000", "500"):
+        here.pumice("limit", "r1", "--memory", memory, "--emulated", str(here.directory))
+    lines = [json.loads(line) for line in (here.directory / "run" / LOG).read_text().splitlines()]
+    asked, done, again, refused = (line["outcome"] for line in lines)
+    assert asked == again == "asked for"
+    assert done == "r1: 3000 MiB and no core limit (was 4000 MiB and no core limit)"
+    assert refused.startswith("refused: r1 uses ")
+    assert {line["user"] for line in lines} == {os.geteuid()}
 
 
 @pytest.fixture
