@@ -69,7 +69,7 @@ class Sources:
 def sources(stack: contextlib.ExitStack, emulated: str | None, data_dir: Path | None, kubeconfig: Path | None = None) -> Sources:
     """Open what there is; the stack closes it."""
     where = places(emulated)
-    cards, place = _cards(where) or (None, None)
+    cards, place = cards_here(where) or (None, None)
     if cards is not None:
         stack.callback(cards.close)
     return Sources(where, cards, place, kubeconfig or _cluster(data_dir))
@@ -97,7 +97,7 @@ def tabs(there: Sources) -> list[Tab]:
 # ---- this machine
 
 
-def _cards(where: list[Place]) -> tuple[NvmlCards, Place] | None:
+def cards_here(where: list[Place]) -> tuple[NvmlCards, Place] | None:
     """The cards of one machine (a process meets one only): the real ones, else the emulated one that is in use."""
     from pumice.adapters.nvml import NvmlCards
 

@@ -7,10 +7,12 @@ clock; what the world shall do comes out as effects.
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 
 from pumice.effects.vocabulary import Event
 from pumice.scheduler.cycle import reserving, status
 from pumice.scheduler.cycle.cycle import RETRY, Cycle, Plan
+from pumice.scheduler.cycle.defragmenting.carrying import hand_over
 from pumice.scheduler.cycle.over_cycles import ACTION as ALLOCATE
 from pumice.scheduler.cycle.preemption.nominating import redeem, withdraw_idle
 from pumice.scheduler.cycle.queueing import admit, queues
@@ -41,6 +43,7 @@ def activate(cycle: Cycle) -> None:
     _offer_gains(cycle)
     _hope(cycle)
     admit(cycle)
+    hand_over(cycle)
     state.scheduling_queue.explain_again(state.ledger.table.version, cycle.now)
 
 
@@ -219,3 +222,4 @@ def _close(cycle: Cycle) -> None:
     rest(cycle)
     cycle.state.scheduling_queue.close()
     cycle.placer.evaluation.claims.end()
+    cycle.placer.evaluation.tick = perf_counter  # the cycle's own clock goes with it, and into no snapshot
