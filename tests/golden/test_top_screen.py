@@ -155,7 +155,7 @@ def test_a_driver_that_hangs_leaves_the_screen_alive_and_is_told_of() -> None:
 def test_on_a_page_of_a_cluster_nothing_is_done_to_a_program(tmp_path: Path) -> None:
     """Nor is the page empty where the cluster does not answer: it says so, and the machine's page goes on."""
     nowhere = tmp_path / "kubeconfig"
-    nowhere.write_text("""{apiVersion: v1, kind: Config, current-context: a, 
+    nowhere.write_text("""{apiVersion: v1, kind: Config, current-context: a,
 contexts: [{name: a, context: {cluster: a, user: a}}],
 clusters: [{name: a, cluster: {server: "http://127.0.0.1:1"}}], users: [{name: a, user: {}}]}""")
 
