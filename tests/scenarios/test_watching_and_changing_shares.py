@@ -154,11 +154,13 @@ def view(here: OneMachine, request: pytest.FixtureRequest) -> Iterator[View]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_live_view_whose_terminal_is_gone_ends(here: OneMachine, kind: str) -> None:
+    """Also one that has been there for a while, and waits with much that it would still write."""
     options, words = KINDS[kind]
     at = View(here, *options)
     os.close(at.theirs)
     try:
         at.shows(words)
+        at.press("s" * 200)
         os.close(at.ours)
         at.program.wait(timeout=60)  # raises where it goes on
     finally:

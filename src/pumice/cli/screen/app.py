@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import select
 import signal
-import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -17,13 +17,11 @@ from rich.text import Text
 from textual import events, on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.geometry import Region
 from textual.screen import Screen
-from textual.strip import Strip
-from textual.widget import Widget
 from textual.widgets import Input
 
 from pumice.cli.screen.acting import Deeds
+from pumice.cli.screen.canvas import Canvas
 from pumice.cli.screen.cluster import EVERY, ClusterSample, cluster_page, lines_of
 from pumice.cli.screen.cluster import look as look_at_cluster
 from pumice.cli.screen.dialogs import STYLE, Confirm, Help, Limits, Signals
@@ -39,31 +37,6 @@ Taken = TypeVar("Taken")
 MACHINE, PODS, QUEUES = "machine", "pods", "queues"
 HINTS = "? help  q quit  ↑↓ select  x signal  l limit  s sort  t tree  / filter"
 CLUSTER_HINTS = "? help  q quit  ↑↓ scroll  tab next page  / filter"
-
-
-class Canvas(Widget):
-    """Lines of text, of which those are drawn anew that have changed."""
-
-    DEFAULT_CSS = "Canvas { width: 100%; height: 1fr; }"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[Text] = []
-
-    def show(self, lines: list[Text]) -> None:
-        """Show these lines instead."""
-        before, self.lines = self.lines, lines
-        changed = [y for y, (old, new) in enumerate(zip_longest(before, lines))
-                   if old is None or new is None or old != new or old.style != new.style]  # fmt: skip
-        if changed:
-            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
-
-    def render_line(self, y: int) -> Strip:
-        """Return one line for the terminal."""
-        width = self.size.width
-        if y >= len(self.lines):
-            return Strip.blank(width, self.rich_style)
-        return Strip(self.lines[y].render(self.app.console)).adjust_cell_length(width).apply_style(self.rich_style)
 
 
 class Watch(Screen[None]):
@@ -157,9 +130,7 @@ class Watch(Screen[None]):
         self.draw()
 
     def tick(self) -> None:
-        """Let the clock go on; end where nobody is at the terminal any more; tell of a driver that is silent."""
-        if not self.app.is_headless and terminal_gone():
-            self.app.exit(0)
+        """Let the clock go on, and tell of a driver that is silent."""
         silent = self.clock() - self.sample.at
         if self.sample.at and silent > 3 * self.every + 3:
             self.sample = replace(self.sample, trouble=f"the driver has not answered for {silent:.0f} s")
@@ -415,16 +386,19 @@ class Top(App[int]):
     def on_mount(self) -> None:
         """Let the terminal be as it was before, whichever way it ends."""
         if not self.is_headless:
+            threading.Thread(target=end_with_the_terminal, daemon=True).start()
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, self.exit, 128 + number)
 
 
-def terminal_gone() -> bool:
-    """Return whether nobody is at the terminal any more."""
+def end_with_the_terminal() -> None:
+    """End the process once nobody is at the terminal any more. At once: what Textual would write on its way out nobody takes, and
+    it waits until somebody does."""
     poll = select.poll()
-    poll.register(sys.__stdin__ or 0, select.POLLIN)
-    return any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
+    poll.register(0, 0)  # only what is told unasked: that the other end is gone
+    poll.poll()
+    os._exit(0)
 
 
 def watch(sources: Sources, tabs: Sequence[str], tab: str, every: float) -> int:

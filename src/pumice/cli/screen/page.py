@@ -261,5 +261,5 @@ def _line(row: Row, columns: Sequence[Column], chosen: bool, width: int) -> Text
         line.append(" ").append_text(padded(cell, column.width))
     if chosen:
         line = padded(line, width)
-        line.stylize("reverse")
+        line.stylize("on grey30")
     return line
