@@ -2,8 +2,8 @@
 
     python -m benchmarks.top_screen [--quick] [--save]
 
-Each at a terminal of its own, on an emulated machine with two cards on which nothing runs, at the default of a look a second: percent
-of a core over 20 s (--quick: 5 s), median of three runs (--quick: one). The start is not counted.
+Each at a terminal of its own, on an emulated machine with two cards on which nothing runs, at the default of a look a second:
+percent of a core over 20 s (--quick: 5 s), median of three runs (--quick: one). The start is not counted.
 """
 
 from __future__ import annotations
