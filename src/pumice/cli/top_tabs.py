@@ -58,7 +58,7 @@ class Tab:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What there is to be watched: places with programs, the cards of one machine, a cluster. What is not there is None."""
+    """All that there is to be watched: places with programs, the cards of one machine, a cluster. What is not there is None."""
 
     where: list[Place]
     cards: NvmlCards | None

@@ -24,7 +24,7 @@ from pumice.wire.nvidia_vgpu import PodDevice
 
 
 def wanted(booking: Booking, memory: str | None, cores: str | None) -> Request:
-    """What a person wrote about a booking, None for what stays as it is. Raises BadInput."""
+    """Read what a person wrote about a booking, None for what stays as it is. Raises BadInput."""
     if memory is None and cores is None:
         raise BadInput("nothing to change; give --memory, --cores or both")
     count = len(booking.cards)

@@ -1,4 +1,4 @@
-"""What people may do to a program of a share: whose it is, signals that meet no other program, and a log of both."""
+"""Rights of people on a program of a share: whose it is, signals that meet no other program, and a log of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the screen of ``pumice top`` does to programs: by the way of ``pumice limit``, and as the one who is at the screen."""
+"""Deeds of the screen of ``pumice top`` on programs: by the way of ``pumice limit``, and as the one who is at the screen."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Aim:
 
     @property
     def title(self) -> str:
-        """What is to be signalled."""
+        """The program to be signalled."""
         return f"{self.name}: {self.command}"
 
     def question(self, number: signal.Signals) -> str:
@@ -48,7 +48,7 @@ class Wish:
 
     @property
     def title(self) -> str:
-        """Whose limits they are."""
+        """The program whose limits they are."""
         cards = ", ".join(str(card.index) for card in self.booking.cards)
         return f"{self.booking.id} on card {cards}: {self.booking.line}"
 

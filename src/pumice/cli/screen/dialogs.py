@@ -72,7 +72,7 @@ class Dialog(ModalScreen[Answer]):
 
 
 class Help(Dialog[None]):
-    """What the keys do."""
+    """A list of the keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q,question_mark,h,f1,enter", "leave")]
 
@@ -83,7 +83,7 @@ class Help(Dialog[None]):
 
 
 class Signals(Dialog[signal.Signals]):
-    """Which signal."""
+    """A choice of signals."""
 
     def __init__(self, title: str) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class Signals(Dialog[signal.Signals]):
 
 
 class Limits(Dialog[tuple[str, str]]):
-    """Which limits, beginning with those that hold."""
+    """Two fields for limits, beginning with those that hold."""
 
     def __init__(self, title: str, memory: str, cores: str) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class Limits(Dialog[tuple[str, str]]):
 
 
 class Confirm(Dialog[bool]):
-    """Whether it is meant: only y, or the button, says so."""
+    """A question whether it is meant: only y, or the button, says so."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "answer(True)"), Binding("n,q", "answer(False)")]
 

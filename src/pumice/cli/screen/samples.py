@@ -1,4 +1,4 @@
-"""What the screen of ``pumice top`` knows of a machine at one moment, and what it remembers of earlier ones."""
+"""Values that the screen of ``pumice top`` has of a machine at one moment, and what it remembers of earlier ones."""
 
 from __future__ import annotations
 

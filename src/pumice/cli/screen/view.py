@@ -1,4 +1,4 @@
-"""What a person has chosen to see, and which rows that are: sorted, filtered, as a tree."""
+"""Choices of a person at the screen, and the rows that these are: sorted, filtered, as a tree."""
 
 from __future__ import annotations
 
