@@ -72,8 +72,7 @@ def check(seed: int) -> str:
     starts = bool(world.pods[late]["spec"].get("nodeName"))
     assert starts or not world.evictions, seed
     assert steps != "no plan" or not starts, seed
-    if starts and answer.fewest:
-        assert len(world.evictions) <= len(answer.moves) + 1, (seed, len(world.evictions), len(answer.moves))
+    assert len(world.evictions) <= MOST, seed
     return f"{steps}, {'moved' if starts else 'nobody was moved'}"
 
 
