@@ -1,22 +1,28 @@
 """Play histories of the whole plane: until one breaks a promise, or so many faults were played.
 
     python -m tests.property.plane --seed 7 --faults 10000
-    python -m tests.property.plane --defects --faults 10000    # which planted defects are found
+    python -m tests.property.plane --defects --faults 10000    # which planted defects are found, and by which judge
+    python -m tests.property.plane --seed 1 --defects --faults 1000 --save    # kept in found.json
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
+import re
 import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 from random import SystemRandom
 
 from tests.property.plane.defects import defects
 
 STEPS = 40
+FOUND = Path(__file__).with_name("found.json")
+"""What was found by the last run that said ``--save``: the judge, or null where so many faults found nothing."""
 
 
 def play(seed: int, faults: int, *, shrink: bool) -> int:
@@ -51,7 +57,8 @@ def play(seed: int, faults: int, *, shrink: bool) -> int:
     return 0
 
 
-def find_defects(seed: int, faults: int, names: str) -> int:
+def find_defects(seed: int, faults: int, names: str, save: bool) -> int:
+    """Plant each defect in a process of its own. ``save``: note for each at how many faults it was found, and by which judge."""
     missed = 0
     for defect in defects():
         if names not in defect.name:
@@ -63,6 +70,13 @@ def find_defects(seed: int, faults: int, names: str) -> int:
         found = done.returncode == 1 and said.startswith("seed ")
         missed += not found
         print(f"{'found ' if found else 'MISSED'}  {defect.part:12} {defect.name}: {said[:160]}", flush=True)
+        if save:
+            words = re.match(r"seed (\d+), after (\d+) faults: (\w[\w ]*): ", said)
+            result = {"part": defect.part, "seed": seed, "faults": faults, "judge": None}
+            if words is not None:
+                result |= {"seed": int(words[1]), "faults": int(words[2]), "judge": words[3]}
+            kept = json.loads(FOUND.read_text()) if FOUND.exists() else {}
+            FOUND.write_text(json.dumps({**kept, defect.name: result}, indent=1, sort_keys=True) + "\n")
     return 1 if missed else 0
 
 
@@ -72,11 +86,12 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=1_000)
     parser.add_argument("--defects", nargs="?", const="", metavar="NAME", help="plant each defect whose name has this in it")
     parser.add_argument("--defect", default="", help="plant this one")
+    parser.add_argument("--save", action="store_true", help="with --defects: keep what was found in found.json")
     parser.add_argument("--shrink", action="store_true", help="leave steps out of the history that broke something")
     given = parser.parse_args()
     seed = SystemRandom().randrange(10**9) if given.seed is None else given.seed
     if given.defects is not None:
-        return find_defects(seed, given.faults, given.defects)
+        return find_defects(seed, given.faults, given.defects, given.save)
     if given.defect:
         next(defect for defect in defects() if defect.name == given.defect).plant()
     logging.disable(logging.CRITICAL)
