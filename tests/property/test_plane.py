@@ -1,5 +1,5 @@
 """The whole plane in one process, whatever befalls it: no container has what was not granted to it, nothing is booked twice, and
-once the faults end everything that can run runs and all that ended is swept.
+once the faults end everything that can run runs and all that ended is swept. ``make plane`` plays more of it.
 
 ``PUMICE_FAULTS`` sets how many faults are played. ``python -m tests.property.plane`` plays more, replays a seed, plants defects.
 """
@@ -42,9 +42,9 @@ def played(faults: int, seed: int) -> Iterator[PlaneDoor]:
 
 @pytest.mark.usefixtures("quiet")
 def test_no_history_of_the_whole_plane_breaks_a_promise() -> None:
-    doors = list(played(int(os.environ.get("PUMICE_FAULTS", "120")), first_seed()))
-    assert sum(len(door.given) for door in doors) > 20, "hardly a pod got a node: nothing was tried"
-    assert sum(door.struck.total() for door in doors) > 5, "hardly a fault met an effect"
+    doors = list(played(int(os.environ.get("PUMICE_FAULTS", "60")), first_seed()))
+    assert sum(len(door.given) for door in doors) > 10, "hardly a pod got a node: nothing was tried"
+    assert sum(door.struck.total() for door in doors) > 2, "hardly a fault met an effect"
 
 
 @pytest.mark.soak

@@ -1,6 +1,7 @@
 """Play histories of the whole plane: until one breaks a promise, or so many faults were played.
 
     python -m tests.property.plane --seed 7 --faults 10000
+    python -m tests.property.plane --processes 2 --minutes 3.5 --faults 10000 --shrink    # as CI does
     python -m tests.property.plane --defects --faults 10000    # which planted defects are found, and by which judge
     python -m tests.property.plane --seed 1 --defects --faults 1000 --save    # kept in found.json
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -21,12 +23,17 @@ from random import SystemRandom
 from tests.property.plane.defects import defects
 
 STEPS = 40
+FIXED = 20_260
+"""The first seed where ``PUMICE_CI`` is set."""
+APART = 1_000_000
+"""Between the first seeds of two processes."""
 FOUND = Path(__file__).with_name("found.json")
 """What was found by the last run that said ``--save``: the judge, or null where so many faults found nothing."""
 
 
-def play(seed: int, faults: int, *, shrink: bool) -> int:
-    """Return 1 where a history broke a promise, which is printed with its seed as a short story."""
+def play(seed: int, faults: int, minutes: float, *, shrink: bool) -> int:
+    """Return 1 where a history broke a promise, which is printed with its seed as a short story. ``minutes``: end after so
+    many, however many faults were played."""
     from tests.property.history.runner import draw, shrunk
     from tests.property.plane.door import CONF, PlaneDoor, virtually
 
@@ -37,8 +44,8 @@ def play(seed: int, faults: int, *, shrink: bool) -> int:
         return doors[-1]
 
     struck: Counter[tuple[str, str]] = Counter()
-    played, first, began = 0, seed, time.process_time()
-    while played < faults:
+    played, first, began, end = 0, seed, time.process_time(), time.monotonic() + 60 * minutes
+    while played < faults and (time.monotonic() < end or seed == first):
         found = draw(seed, door, steps=STEPS, drive=virtually, conf=CONF)
         played += doors[-1].faults
         struck += doors[-1].struck
@@ -55,6 +62,16 @@ def play(seed: int, faults: int, *, shrink: bool) -> int:
     for (fault, effect), count in sorted(struck.items()):
         print(f"  {count:6}  {fault:14} {effect}")
     return 0
+
+
+def play_beside(seed: int, faults: int, minutes: float, processes: int, *, shrink: bool) -> int:
+    """Play in so many processes, each with seeds and a part of the faults of its own."""
+    running = []
+    for number in range(processes):
+        command = [sys.executable, "-m", "tests.property.plane", "--seed", str(seed + number * APART), "--minutes", str(minutes),
+                   "--faults", str(-(-faults // processes)), *(["--shrink"] if shrink else [])]  # fmt: skip
+        running.append(subprocess.Popen(command))
+    return max([process.wait() for process in running])
 
 
 def find_defects(seed: int, faults: int, names: str, save: bool) -> int:
@@ -87,15 +104,22 @@ def main() -> int:
     parser.add_argument("--defects", nargs="?", const="", metavar="NAME", help="plant each defect whose name has this in it")
     parser.add_argument("--defect", default="", help="plant this one")
     parser.add_argument("--save", action="store_true", help="with --defects: keep what was found in found.json")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="play no new history after so many")
+    parser.add_argument("--processes", type=int, default=1, help="play in so many at once")
     parser.add_argument("--shrink", action="store_true", help="leave steps out of the history that broke something")
     given = parser.parse_args()
-    seed = SystemRandom().randrange(10**9) if given.seed is None else given.seed
+    seed = given.seed
+    if seed is None:
+        seed = FIXED if "PUMICE_CI" in os.environ else SystemRandom().randrange(10**9)
+        print(f"from seed {seed}", flush=True)
     if given.defects is not None:
         return find_defects(seed, given.faults, given.defects, given.save)
     if given.defect:
         next(defect for defect in defects() if defect.name == given.defect).plant()
     logging.disable(logging.CRITICAL)
-    return play(seed, given.faults, shrink=given.shrink)
+    if given.processes > 1:
+        return play_beside(seed, given.faults, given.minutes, given.processes, shrink=given.shrink)
+    return play(seed, given.faults, given.minutes, shrink=given.shrink)
 
 
 if __name__ == "__main__":
