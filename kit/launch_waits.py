@@ -1,4 +1,4 @@
-"""How long launches waited beyond what their limit and the kernel on the card demanded, from what programs/conduct.c writes.
+"""The time that launches waited beyond what their limit and the kernel on the card demanded, from what programs/conduct.c writes.
 
 The limit demands that a container's launch waits while all that it has launched before, by its true length, is not paid for.
 So what is left over of a wait is the time in which everything was paid and the kernels of others that ran when it was asked
@@ -41,7 +41,7 @@ class Paid:
         self._before = self._at[0] + numpy.concatenate(([0.0], numpy.cumsum(spans)))
 
     def time(self, until: Rows) -> Any:
-        """How much of the time before each of these moments was paid for."""
+        """Return how much of the time before each of these moments was paid for."""
         number = numpy.searchsorted(self._at, until, side="right") - 1
         since = numpy.maximum(0.0, until.astype(float) - self._from[number])
         return numpy.where(number < 0, until, self._before[number] + since)

@@ -111,7 +111,7 @@ class Partitioned:
         return Verdict.SUCCESS if begin in openings else Verdict.FULL
 
     def room(self, profile: int) -> int:
-        """How many more instances of the profile fit."""
+        """Return how many more instances of the profile fit."""
         openings = len(self.open_begins(profile))
         return min(openings, 1) if self.rules[profile].media else openings
 

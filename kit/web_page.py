@@ -32,7 +32,7 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """What a person reads, in one line."""
+        """Return the text that a person reads, in one line."""
         return words_of(self.text)
 
 

@@ -130,7 +130,7 @@ GOOD, MISSED, INTERRUPTED = "good", "short of a goal", "interrupted"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How one went."""
+    """The outcome of one benchmark."""
 
     name: str
     words: str

@@ -23,7 +23,7 @@ BROUGHT_BY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """How this program came here. ``source``: the wheel or source tree that it was installed from, where that still is."""
+    """The origin of this program. ``source``: the wheel or source tree that it was installed from, where that still is."""
 
     python: str
     source: str = ""

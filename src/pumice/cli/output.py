@@ -1,4 +1,4 @@
-"""How a command prints."""
+"""Printing of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tables fit a terminal."""
+"""Tables that fit a terminal."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ emptier one. Small enough never to change what upstream's rounding makes of a sc
 
 
 class Stranding(Struct, frozen=True):
-    """How a policy counts what is stranded on a node (``fragmentation``). ``ahead``: the weight of what will be left over beside
+    """The measure of what is stranded on a node (``fragmentation``). ``ahead``: the weight of what will be left over beside
     what no pod can use now; ``whole``: what whole free cards are worth that lie on one node, for pods of many cards."""
 
     ahead: float = 0.0

@@ -1,4 +1,4 @@
-"""How much of the cards of nodes is stranded for the pods that the cluster sees: a pure function of free resources and shapes.
+"""Stranded parts of the nodes' cards for the pods that the cluster sees: a pure function of free resources and shapes.
 
 The measure is that of Weng et al., "Beware of Fragmentation" (USENIX ATC 2023), and a look ahead. For one shape of pods, free
 cards are stranded where the node cannot take such a pod (``now``), and where they would be left over once as many as fit were

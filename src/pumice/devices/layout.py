@@ -132,7 +132,7 @@ class _Plan:
         )
 
     def room(self) -> Counts:
-        """How many of each kind are not served."""
+        """Return how many of each kind are not served."""
         return tuple(len(numbers) - served for numbers, served in zip(self.of_kind, self.served, strict=True))
 
     def hold(self, card: _Card, counts: Counts) -> None:

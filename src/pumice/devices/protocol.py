@@ -118,7 +118,7 @@ class Fit(Struct, frozen=True, gc=False):
 
 
 class WithoutConstraints(Struct, frozen=True):
-    """How an ask reads on most nodes: those that have none of these cards, no pod of this PodGroup and none of these
+    """The request on most nodes: those that have none of these cards, no pod of this PodGroup and none of these
     exclusivity rules. ``device_request`` decides there as the whole ask would; None: it is refused there."""
 
     device_request: DeviceRequest | None
@@ -349,8 +349,8 @@ class DeviceSharing(ABC):
         return False
 
     def least_memory(self, device_request: DeviceRequest) -> int:
-        """How much memory of cards a pod with this ask holds at least, in the cards' units: who looks for room need not look
-        where so much cannot be freed. 0: nothing is known."""
+        """Return how much memory of cards a pod with this ask holds at least, in the cards' units: who looks for room need not
+        look where so much cannot be freed. 0: nothing is known."""
         return 0
 
     def marks(self, pod: Pod) -> Marks:

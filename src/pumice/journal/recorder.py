@@ -23,7 +23,7 @@ class Drawn(Random):
 
 
 class Answers:
-    """How often in turn a cycle found that there was time left, and that there was none."""
+    """Counts, in turn, of how often a cycle found that there was time left, and that there was none."""
 
     def __init__(self) -> None:
         self.runs, self._last = [0], False

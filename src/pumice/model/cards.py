@@ -14,7 +14,7 @@ from pumice.model.refusal import Refusal
 
 
 class Mode(StrEnum):
-    """How a card is shared. Anything that is not ``mig`` on the wire means HAMi-core (Volcano
+    """The sharing mode of a card. Anything that is not ``mig`` on the wire means HAMi-core (Volcano
     pkg/scheduler/api/devices/nvidia/vgpu)."""
 
     HAMI_CORE = "hami-core"

@@ -155,7 +155,7 @@ class Accounts:
         return self._tenants[key].claims if key is not None and key in self._tenants else None
 
     def _key(self, process: CardProcess, owner: Owner) -> Key | None:
-        """Whose the process is: by its cgroup, else by the one region that names it as a process of the host."""
+        """Return the process's owner: by its cgroup, else by the one region that names it as a process of the host."""
         if owner.pod in self._pods:
             return self._containers.get(owner.container, (owner.pod, ""))
         return self._by_pid.get(process.pid) if owner.shared else None

@@ -39,7 +39,7 @@ class Container(Struct, rename="camel", gc=False):
     volume_mounts: list[VolumeMount] = []
 
     def requested(self, resource: str) -> int:
-        """How much of an extended resource the limits ask for; 0 when nothing or nonsense."""
+        """Return how much of an extended resource the limits ask for; 0 when nothing or nonsense."""
         value = self.resources.limits.get(resource)
         try:
             return max(0, whole(value) or 0) if value is not None else 0

@@ -14,8 +14,9 @@ COMM: Final = "nvidia-cuda-mps"
 
 @dataclass(frozen=True, slots=True)
 class DaemonSeen:
-    """How a card's daemon was found. ``pid``: 0 where none lives. ``answers``: whether it did, None where it was not asked;
-    ``clients``: how many programs its servers have, -1 where that was not asked. ``left``: servers of a daemon that is gone,
+    """The state in which a card's daemon was found. ``pid``: 0 where none lives. ``answers``: whether it did, None where it was
+    not asked; ``clients``: how many programs its servers have, -1 where that was not asked. ``left``: servers of a daemon that
+    is gone,
     which still run."""
 
     pid: int = 0

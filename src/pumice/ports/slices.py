@@ -68,7 +68,7 @@ class Slice:
 
 
 class Phase(StrEnum):
-    """How far the making of a slice has come."""
+    """The progress of making a slice."""
 
     MAKING = "making"
     MADE = "made"

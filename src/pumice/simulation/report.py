@@ -47,7 +47,7 @@ def difference_lines(difference: Difference, most: int = 8) -> Iterator[str]:
 
 
 def why_lines(difference: Difference, base: Outcome, other: Outcome, most: int = 8) -> Iterator[str]:
-    """What was said of pods that are placed in one of two plays alone, or later in the other."""
+    """Return the reasons of pods that are placed in one of two plays alone, or later in the other."""
     for outcome, pods in ((other, difference.placed_only_in_base), (base, difference.placed_only_there),
                           (other, difference.later)):  # fmt: skip
         for pod in [pod for pod in pods if pod in outcome.reasons][:most]:

@@ -1,5 +1,5 @@
-"""What only a cycle can tell: why pods wait, how queues stand. Worked out in a child that is forked off this process, which
-runs the cycle on its copy of the books; the parent's books are never disturbed.
+"""Answers that only a cycle can give: why pods wait, how queues stand. Worked out in a child that is forked off this process,
+which runs the cycle on its copy of the books; the parent's books are never disturbed.
 
 It is what ``pumice explain`` says, from the same functions.
 """
@@ -20,7 +20,7 @@ from pumice.wire.objects import Pod
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """How everything stands after one cycle at ``at`` (Unix seconds)."""
+    """The state of everything after one cycle at ``at`` (Unix seconds)."""
 
     at: float = 0.0
     queues: tuple[QueueView, ...] = ()
@@ -52,7 +52,7 @@ def situation_of(told: bytes) -> Situation:
 
 
 def explained(engine: Engine, pod: Pod, now: float) -> bytes:
-    """What ``pumice explain pod`` says of it, as JSON. The engine should not be used further."""
+    """Return the JSON of ``pumice explain pod`` for it. The engine should not be used further."""
     return as_json(explain(engine, pod, now=now))
 
 

@@ -1,4 +1,4 @@
-"""What changed lately, as the watches tell it: the last few hundred changes, in memory, since the page runs."""
+"""Recent changes, as the watches report them: the last few hundred changes, in memory, since the page runs."""
 
 from __future__ import annotations
 

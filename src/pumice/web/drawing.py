@@ -46,7 +46,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def memory_bar(card: CardView) -> Bar:
-    """What pods may use of its memory; a card that is cut into slices shows them where they lie, the free ones too."""
+    """Draw what pods may use of its memory; a card that is cut into slices shows them where they lie, the free ones too."""
     unit = f" {card.unit}" if card.unit else ""
     label = f"Memory of card {card.index}: {card.memory} of {card.total}{unit} promised ({percent(card.memory, card.total)})"
     if card.slots:
@@ -60,7 +60,7 @@ def memory_bar(card: CardView) -> Bar:
 
 
 def cores_bar(card: CardView) -> Bar:
-    """What pods may use of its compute, of 100 %."""
+    """Draw what pods may use of its compute, of 100 %."""
     label = f"Cores of card {card.index}: {card.cores} % promised"
     return _stacked(label, card, [held.cores for held in card.held], 100, " %")
 

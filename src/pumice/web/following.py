@@ -42,7 +42,7 @@ PATIENCE = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What the scheduler goes by, as texts. ``remarks``: what is remarkable about it."""
+    """The scheduler's configuration, as texts. ``remarks``: what is remarkable about it."""
 
     scheduler: str
     devices: str
@@ -127,8 +127,8 @@ class Following:
     # -- what a cycle tells -------------------------------------------------------------------------------------
 
     async def situation(self, at_most: float = 2.0) -> Situation | None:
-        """How queues stand and why pods wait, not older than so many seconds unless nothing has changed. None: no answer came in
-        time, and there is no older one."""
+        """Return the state of queues and why pods wait, not older than so many seconds unless nothing has changed. None: no
+        answer came in time, and there is no older one."""
         async with self._turn:
             known, now = self._situation, self.clock.now()
             if known is not None and (known[0] == self.version or now - known[1] < at_most):

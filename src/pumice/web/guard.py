@@ -1,4 +1,4 @@
-"""Who may see the page: whoever has the token that was printed when it started. Pure: a request's words in, an answer out.
+"""Access to the page: whoever has the token that was printed when it started. Pure: a request's words in, an answer out.
 
 The token comes in a URL once, is taken out of it by a redirect, and is kept by the browser as a cookie that no script reads and
 no other site sends along with anything but a click on a link. A page of another site that gets its own name to mean this
@@ -45,7 +45,7 @@ class Guard:
 
     @property
     def cookie(self) -> str:
-        """What a browser is given instead of the token: who reads it cannot tell the token by it."""
+        """Return the cookie that a browser gets instead of the token: who reads it cannot tell the token by it."""
         return hmac.new(self.token.encode(), b"pumice web: cookie", "sha256").hexdigest()
 
     def knows_cookie(self, value: str) -> bool:

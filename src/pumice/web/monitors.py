@@ -1,4 +1,4 @@
-"""What pods use now, as the monitor of their node tells it: asked when somebody looks at the node, a card or a pod of it.
+"""Use of pods now, as the monitor of their node tells it: asked when somebody looks at the node, a card or a pod of it.
 
 Through the API server, with the rights of whoever opened the page; on the machine of ``pumice up`` at the node's own address. A
 monitor that hangs, lies or never ends costs its figures alone, and the page says why there are none.

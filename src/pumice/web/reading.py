@@ -88,7 +88,7 @@ def node_view(engine: Engine, name: str) -> NodeView | None:
 
 
 def _remarks(engine: Engine, name: str) -> Iterator[str]:
-    """What keeps pods away from the node, and why its cards are not known."""
+    """Return what keeps pods away from the node, and why its cards are not known."""
     ledger = engine.state.ledger
     facts = ledger.table.facts[ledger.table.row_of[name]]
     if facts is not None:
@@ -108,7 +108,7 @@ def _remarks(engine: Engine, name: str) -> Iterator[str]:
 
 
 class _Sums:
-    """What all cards of one type come to."""
+    """Sums over all cards of one type."""
 
     def __init__(self, unit: str, counts_cores: bool) -> None:
         self.unit, self.counts_cores = unit, counts_cores

@@ -36,14 +36,14 @@ QUICKEST, SLOWEST, SHARE = 1.0, 20.0, 0.02
 
 
 class Site(Protocol):
-    """What is shown: of a cluster, or of one machine."""
+    """The subject of the page: of a cluster, or of one machine."""
 
     @property
     def views(self) -> Mapping[str, Callable[[Query], Awaitable[Shown]]]: ...
     @property
     def version(self) -> int: ...
     def state(self) -> Mapping[str, Any]:
-        """What stands on each page: since when figures are old, what is not known, and why."""
+        """Return what stands on each page: since when figures are old, what is not known, and why."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What the page shows of nodes, cards and who holds them, as values. A figure that nobody tells is None, never 0."""
+"""Values that the page shows of nodes, cards and the pods that hold them. A figure that nobody tells is None, never 0."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a monitor saw a pod use, all of its shares together: bytes, the bytes that it is limited to, percent of cores."""
+    """Use of a pod as a monitor saw it, all of its shares together: bytes, the bytes that it is limited to, percent of cores."""
 
     memory: float | None
     limit: float | None
@@ -63,7 +63,7 @@ class CardView:
 
     @property
     def asked(self) -> int:
-        """What the pods on it have asked for."""
+        """Return what the pods on it have asked for."""
         return sum(held.asked for held in self.held)
 
     @property

@@ -176,7 +176,7 @@ class Views:
             return None, "" if error.code == 404 else str(error)
 
     async def _explain(self, key: str, uid: str, obj: Json | None) -> Any:
-        """What `pumice explain` says, as its JSON; None where nothing is known to answer from."""
+        """Return the JSON of `pumice explain`; None where nothing is known to answer from."""
         following, now = self.following, self.following.clock.now()
         if following.unsynced:
             return None  # of half a cluster anything might be said

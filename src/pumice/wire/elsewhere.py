@@ -15,7 +15,7 @@ from pumice.wire import names
 
 
 class To(StrEnum):
-    """Whose words are wanted: ours are Volcano's and more."""
+    """The target of a translation: ours are Volcano's and more."""
 
     PUMICE = "pumice"
     VOLCANO = "volcano"

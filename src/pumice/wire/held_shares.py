@@ -77,7 +77,7 @@ PRODUCT = "nvidia.com/gpu.product"
 
 
 def shares_of(notes: Mapping[str, str], limits: Quantities, node: NodeCards) -> tuple[Share, ...]:
-    """What the pod holds; ``limits``: of all its containers together."""
+    """Return the shares that the pod holds; ``limits``: of all its containers together."""
     found: dict[tuple[str, str], list[float]] = {}
     for model, kind, devices, *parts in (*_vgpus(notes, node), *_npus(notes, node), *_legacy(notes, limits, node),
                                          *_chips(notes, node)):  # fmt: skip
@@ -178,7 +178,7 @@ def owner_of(meta: Meta) -> str:
 
 
 def request_of(limits: Quantities) -> str:
-    """What is requested of devices, as a word."""
+    """Return the request of devices, as a word."""
     domains = tuple(f"{domain}/" for domain in names.DOMAINS)
     requested = (f"{name.partition('/')[2]}={amount}" for name, amount in sorted(limits.items()) if name.startswith(domains))
     return ",".join(requested)[:120]

@@ -1,4 +1,4 @@
-"""How a machine's cards shall be cut, as a file: the format of NVIDIA's mig-parted (HAMi volcano-vgpu-device-plugin
+"""The wanted partitions of a machine's cards, as a file: the format of NVIDIA's mig-parted (HAMi volcano-vgpu-device-plugin
 pkg/plugin/vgpu), and
 ``mig-places`` of ours beside its ``mig-devices`` where the places matter, too.
 

@@ -171,7 +171,7 @@ def render_pod_devices(containers: Iterable[Iterable[PodDevice]]) -> str:
 
 
 def device_of(container_device: ContainerDevice) -> PodDevice:
-    """How a granted piece is written: with the memory that was asked, not the slot's (E-30)."""
+    """Return the written form of a granted part: with the memory that was asked, not the slot's (E-30)."""
     if container_device.slot is None:
         return PodDevice(container_device.uuid, container_device.asked, container_device.cores)
     slot = container_device.slot

@@ -37,7 +37,7 @@ class What(StrEnum):
 
 
 class Shown(StrEnum):
-    """How people hear of it."""
+    """The ways in which people are told."""
 
     WARNING = "warning with its line, finding of `pumice lint`, refused under `--strict`"
     FLAG = "warning at the start, refused under `--strict`"

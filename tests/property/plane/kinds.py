@@ -94,6 +94,34 @@ def _pods(name: str, rng: Random, *, slices: bool) -> list[Op]:
     return [_create("pods", {**pod, "metadata": {**pod["metadata"], "name": f"{name}-{at}"}}) for at, pod in enumerate(found)]
 
 
+@kind("pods come that fill the cluster", 3, PLANE)
+def filled(view: View, rng: Random) -> list[Op]:
+    """From here on whoever comes waits for somebody to go."""
+    name = f"f{rng.getrandbits(24):06x}"
+    shared = [make(f"{name}-{at}", rng) for at in range(6)]
+    for pod in shared:
+        pod["metadata"]["annotations"].pop(LIFE, None)
+        amounts = pod["spec"]["containers"][0]["resources"]
+        for part in ("limits", "requests"):
+            amounts[part]["volcano.sh/vgpu-memory"] = str(rng.choice((8000, 12000, 16000)))
+    sliced = [make(f"{name}-m{at}", rng, slices=True) for at in range(2)]
+    return [_create("pods", pod) for pod in (*shared, *sliced)]
+
+
+@kind("an heir comes while its forerunner goes", 4, PLANE)
+def heir(view: View, rng: Random) -> list[Op] | None:
+    """As in a rolling update."""
+    found = _some(view, rng, "Pod", lambda pod: pod["status"].get("phase") == "Running")
+    if found is None:
+        return None
+    name = f"h{rng.getrandbits(24):06x}"
+    notes = {key: text for key, text in found["metadata"].get("annotations", {}).items() if key == MODE}
+    keep = ("schedulerName", "containers", "restartPolicy", "terminationGracePeriodSeconds")
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "annotations": notes},
+           "spec": {key: found["spec"][key] for key in keep if key in found["spec"]}}  # fmt: skip
+    return [{"do": "delete", "kind": "Pod", "key": Store.key(found), "now": False}, _create("pods", pod)]
+
+
 @kind("a gang of pods comes", 4, PLANE)
 def gang_comes(view: View, rng: Random) -> list[Op]:
     name, size = f"g{rng.getrandbits(24):06x}", rng.randint(2, 5)

@@ -1,4 +1,4 @@
-"""How a write was asked for, and what is said of fields that its kind has not."""
+"""Options of a write request, and warnings of fields that its kind has not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How a write was asked for."""
+    """The options of a write request."""
 
     manager: str = "unknown"
     user: str = ""

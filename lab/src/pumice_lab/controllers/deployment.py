@@ -103,7 +103,7 @@ def _reported(deployment: View, name: str, before: int, after: int) -> list[Acti
 
 
 def _first_size(deployment: View, old: Sequence[View]) -> int:
-    """How large a new set starts: everything when there is nothing to roll from."""
+    """Return the first size of a new set: everything when there is nothing to roll from."""
     spec = deployment["spec"]
     wanted = int(spec.get("replicas", 1))
     total = sum(_replicas(rs) for rs in old)

@@ -91,7 +91,7 @@ def manage(job: View, seen: Seen, now: float) -> list[Action]:
 
 
 def _wanted(spec: View, seen: Seen) -> int:
-    """How many are to be active."""
+    """Return how many are to be active."""
     parallelism, completions = int(spec.get("parallelism", 1)), spec.get("completions")
     if completions is None:
         return len(seen.active) if seen.succeeded else parallelism

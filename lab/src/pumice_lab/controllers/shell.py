@@ -199,7 +199,7 @@ class Controllers:
         return {claim["metadata"]["name"]: claim for claim in every if claim["metadata"]["namespace"] == namespace}
 
     def _scale(self, pod: Mapping[str, Any]) -> tuple[str, int] | None:
-        """How many pods the Deployment wants that made this one, or the ReplicaSet or -Controller where none did."""
+        """Return how many pods the Deployment wants that made this one, or the ReplicaSet or -Controller where none did."""
         found, owner = None, controller_of(pod)
         for kind in (kinds.REPLICA_SETS, kinds.REPLICATION_CONTROLLERS, kinds.STATEFUL_SETS, kinds.DEPLOYMENTS):
             above = self.caches.get(kind, owner["uid"]) if owner else None

@@ -39,7 +39,7 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a container ended. ``signal`` is 0 unless a signal ended it; then ``code`` is 128 + signal."""
+    """The end of a container. ``signal`` is 0 unless a signal ended it; then ``code`` is 128 + signal."""
 
     id: str
     code: int

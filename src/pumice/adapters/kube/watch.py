@@ -314,7 +314,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How lists and watch lines of one kind are decoded."""
+    """Decoders of lists and watch lines of one kind."""
 
     _list: Callable[[bytes], Any] | None
     _line: Callable[[bytes], Any] | None

@@ -32,7 +32,7 @@ async def npu_page(cards: Cards, vnpus: Vnpus, hook: Path, word: str, own: OwnNo
 
 
 def holders(pods: Iterable[NodePod]) -> dict[int, SliceOwner]:
-    """Whose each container is, by the id that the driver has of it."""
+    """Return each container's owner, by the id that the driver has of it."""
     return {
         short: SliceOwner(pod.metadata.namespace, pod.metadata.name, status.name)
         for pod in pods

@@ -96,7 +96,7 @@ class NodeLock:
             await self._own.perform_soon(PatchNode({self._key: None}), "releasing the node lock", ANSWER)
 
     def left(self, node: Node) -> list[PatchNode]:
-        """How to take away one that was left behind: nothing, if somebody has taken it anew by then."""
+        """Return the effect that takes away one that was left behind: nothing, if somebody has taken it anew by then."""
         value, now = node.metadata.annotations.get(self._key), self._own.clock.monotonic()
         if value is None or value != self._value:
             self._value, self._since = value, now

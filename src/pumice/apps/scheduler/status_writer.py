@@ -208,7 +208,7 @@ class StatusWriter:
                 workers.cancel()
 
     def _waits_in(self, lane: _Lane) -> float:
-        """How many seconds the next of a lane waits."""
+        """Return how many seconds the next of a lane waits."""
         key = next(iter(lane.todo), None)
         return 0.0 if key is None or self._hurry else max(0.0, self._due.get(key, 0.0) - self.clock.monotonic())
 
@@ -219,7 +219,7 @@ class StatusWriter:
         return len(self._admitted) == MANY and self.clock.monotonic() - self._admitted[0] < MOMENT
 
     def _gives_way(self) -> float:
-        """How many seconds to wait now."""
+        """Return how many seconds to wait now."""
         if not (self.busy() or self._many_are_let_in()):
             self._busy_since = None
             return 0.0

@@ -1,4 +1,4 @@
-"""How daemons log: one line for people, or one JSON object per line, the same for all of them."""
+"""Logging of daemons: one line for people, or one JSON object per line, the same for all of them."""
 
 from __future__ import annotations
 

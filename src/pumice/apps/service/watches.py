@@ -1,4 +1,4 @@
-"""How a daemon watches one kind of object for ever: what cannot be read is set aside, and the watch goes on."""
+"""A daemon's endless watch of one kind of object: what cannot be read is set aside, and the watch goes on."""
 
 from __future__ import annotations
 

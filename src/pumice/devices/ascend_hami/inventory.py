@@ -111,7 +111,7 @@ class Units:
         return Missing("vGroups", groups, free) if self.grouped and groups > free else None
 
     def most_with(self, template: str) -> int:
-        """How many slices a chip may hold, one of that template among them, whichever is made last."""
+        """Return how many slices a chip may hold, one of that template among them, whichever is made last."""
         groups = groups_wanted(self.takes.get(template, NOTHING)[0])
         return GROUPS + 1 - groups if self.grouped and groups else MANY
 

@@ -349,7 +349,7 @@ def board_of(chip: NpuChip, memory: int) -> ChipBoard:
 
 @lru_cache(maxsize=65536)
 def _room(board: ChipBoard, state: Left, device_request: ContainerRequest) -> int:
-    """How many of them the chip takes yet."""
+    """Return how many of them the chip takes yet."""
     after = next(iter(board.ways(state, device_request)), None)
     return 0 if after is None else 1 + _room(board, after[0], device_request)
 

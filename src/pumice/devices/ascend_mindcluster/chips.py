@@ -61,7 +61,7 @@ def chip_state(usage: Usage, kind: SliceKind, *, listed: bool) -> int:
 
 
 def groups_in_use(state: Any) -> Any:
-    """How many vGroups of the chip have slices in them; for numbers and for arrays."""
+    """Return how many vGroups of the chip have slices in them; for numbers and for arrays."""
     return state >> _GROUP_SHIFT & 7
 
 
@@ -157,7 +157,7 @@ def value(kind: SliceKind, cores: int, cpus: int, state: int) -> float:
 
 @lru_cache(maxsize=65536)
 def _room(kind: SliceKind, template: SliceTemplate | None, cores: int, cpus: int, state: int) -> int:
-    """How many such slices the chip takes yet; None: the chip as a whole."""
+    """Return how many such slices the chip takes yet; None: the chip as a whole."""
     if template is None:
         return int(not state and cores in kind.cpus)
     if not takes(template, cores, cpus, state):

@@ -42,7 +42,7 @@ class Group:
         return -1
 
     def room(self, need: int, used: int) -> int:
-        """How many free slots have at least ``need`` MiB."""
+        """Return how many free slots have at least ``need`` MiB."""
         return sum(1 for slot, memory in enumerate(self.memory) if memory >= need and not used >> slot & 1)
 
     def slot(self, number: int) -> Slot:
@@ -162,7 +162,7 @@ class Geometry:
         return tuple(sorted({memory for group in self.groups for memory in group.memory}))
 
     def room(self, active: int, used: int, size: int) -> int:
-        """How many more slots of at least ``size`` MiB the card can give."""
+        """Return how many more slots of at least ``size`` MiB the card can give."""
         return max(self.groups[i].room(size, used) for i in self.candidates(active, used))
 
     def roomiest(self, active: int, used: int) -> int:
@@ -180,7 +180,7 @@ class Geometry:
 
     @property
     def states(self) -> int:
-        """How many numbers ``number_of`` gives."""
+        """Return how many numbers ``number_of`` gives."""
         return self.offsets[-1]
 
     def number_of(self, active: int, used: int) -> int:

@@ -135,7 +135,7 @@ class Places(Geometry):
         return self.sizes[-1]
 
     def room(self, active: int, used: int, size: int) -> int:
-        """How many places of at least ``size`` MiB can be cut side by side."""
+        """Return how many places of at least ``size`` MiB can be cut side by side."""
         known = self._rooms.get((used, size))
         if known is None:
             best = 0

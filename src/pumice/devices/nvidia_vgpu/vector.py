@@ -255,7 +255,7 @@ Tables = Sequence[tuple[Bools, int, Answers]]
 
 
 def _room_for_slots(tables: Tables, state: NDArray[np.int32]) -> Ints:
-    """How many slots each node's cards have room for."""
+    """Return how many slots each node's cards have room for."""
     room = np.zeros(state.shape, np.int64)
     for here, _, answers in tables:
         local = np.where(here, state % STATES, 0)

@@ -47,7 +47,7 @@ class NpuChip:
 
     @property
     def shares(self) -> int:
-        """How many pods a card takes: as many as it has smallest slices."""
+        """Return how many pods a card takes: as many as it has smallest slices."""
         return self.memory // self.templates[0].memory if self.templates else 1
 
     def cut(self, memory: int) -> Template | None:
@@ -145,7 +145,7 @@ GROUPS = 4
 
 
 def groups_wanted(cores: Any) -> Any:
-    """How many vGroups of a 310P have to be free for a slice of so many AI cores (Volcano
+    """Return how many vGroups of a 310P have to be free for a slice of so many AI cores (Volcano
     pkg/scheduler/api/devices/ascend); for numbers and arrays."""
     return (cores >= 2) + (cores >= 4) * 1
 

@@ -29,7 +29,7 @@ LEAST_JOBS = 32
 
 @dataclass(slots=True)
 class Measures:
-    """How long the parts took, in seconds, and what came out."""
+    """The times of a cycle's parts, in seconds, and its results."""
 
     actions: dict[str, float] = field(default_factory=dict)
     plugins: dict[tuple[str, str], float] = field(default_factory=dict)

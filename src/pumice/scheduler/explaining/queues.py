@@ -1,4 +1,4 @@
-"""How queues stand, for people: what each deserves, is guaranteed and may have, and what it uses, borrows and waits for."""
+"""The state of queues, for people: what each deserves, is guaranteed and may have, and what it uses, borrows and waits for."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Payer:
 
     @property
     def gang(self) -> int:
-        """How many pods start together with it or not at all; 0 where it starts by itself, or joins others that run."""
+        """Return how many pods start together with it or not at all; 0 where it starts by itself, or joins others that run."""
         job = self.task.job
         return job.min_available if job is not None and job.min_available > max(1, job.ready_count) else 0
 

@@ -50,7 +50,7 @@ def explain_group(engine: Engine, namespace: str, name: str, now: float) -> Grou
 
 
 def group_view(engine: Engine, job: Job, now: float) -> GroupView:
-    """How it stands after the last cycle."""
+    """Return the PodGroup's state after the last cycle."""
     waiting: dict[str, list[str]] = {}
     nodes: dict[str, int] = {}
     reasons = Waiting(job)
@@ -96,7 +96,7 @@ class WorkloadView:
 
     @property
     def summary(self) -> str:
-        """How many of its pods have a place."""
+        """Return how many of its pods have a place."""
         placed, ended = sum(self.nodes.values()), f", {self.ended} have ended" if self.ended else ""
         return f"{placed} of {self.pods - self.ended} pods have a place{ended}" if self.pods else "it has no pods"
 

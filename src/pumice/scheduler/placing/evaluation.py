@@ -92,7 +92,7 @@ class Evaluation:
         return np.where(fits, scores, -np.inf)
 
     def recipe(self, cls: PodClass) -> Recipe:
-        """How single rows are looked at for a class, for as long as its arrays are kept."""
+        """Return the steps that judge single rows for a class, for as long as its arrays are kept."""
         ledger = self.state.ledger
         device_requests = [
             (device_request, ledger.device_tables[device_request.device_type]) for device_request in cls.device_requests

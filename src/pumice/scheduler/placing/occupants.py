@@ -29,7 +29,7 @@ def rank(pod: Task) -> int:
 
 
 def freed(state: State, pod: Task) -> int:
-    """How much of the cluster its queue would be charged less."""
+    """Return how much of the cluster its queue would be charged less."""
     total = state.ledger.table.total
     return sum(
         amount * PARTS // whole

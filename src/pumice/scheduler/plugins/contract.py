@@ -182,11 +182,12 @@ class Allocatable(Role):
         return self.allocatable(queue, amounts)
 
     def excess(self, queue: QueueState, amounts: Vector) -> float | None:
-        """How far so much more would bring the queue over its share, as a part of the cluster; None of who knows no shares."""
+        """Return how far so much more would bring the queue over its share, as a part of the cluster; None of who knows no
+        shares."""
 
 
 class Standing(NamedTuple):
-    """How one queue stands: what it has taken and may take at most, what it deserves and is guaranteed."""
+    """The state of one queue: what it has taken and may take at most, what it deserves and is guaranteed."""
 
     taken: Vector
     most: Vector
@@ -359,7 +360,7 @@ class HyperNodeOrder(Role):
 
     @abstractmethod
     def domain_scores(self, state: State, classes: Sequence[PodClass], domains: Sequence[Domain]) -> Sequence[float]:
-        """How well each domain, among others of its tier, suits pods of these classes together."""
+        """Score how well each domain, among others of its tier, suits pods of these classes together."""
 
 
 # -- every tentative placement and its reversal -------------------------------------------------------------------------

@@ -140,7 +140,7 @@ class DeviceShare(NodeOrder):
 
 
 def _stranding(state: State, cls: PodClass) -> Stranding | None:
-    """How the policy by which such a pod chooses between nodes counts stranded cards; None where it counts none."""
+    """Return the measure of stranded cards by which such a pod's policy chooses between nodes; None where it counts none."""
     if cls.device_requests:
         policy = POLICIES.get(cls.policy) if cls.shape is not None and state.settings.node_weight else None
     else:

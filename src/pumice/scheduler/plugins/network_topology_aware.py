@@ -57,7 +57,7 @@ class NetworkTopologyAware(TaskNodeOrder, HyperNodeOrder):
         return [100 * self.weight * fullness.get(domain.name, 0.0) for domain in domains]
 
     def _fullness(self, state: State, wanted: Mapping[str, int], level: Level) -> Floats:
-        """How full each domain would be, by the resources that count; 0 where that is more than it has."""
+        """Return how full each domain would be, by the resources that count; 0 where that is more than it has."""
         table, number = state.ledger.table, len(level.domains)
         inside = np.flatnonzero(level.codes >= 0)
         codes = level.codes[inside]

@@ -133,8 +133,8 @@ def _is_balanced(cls: PodClass) -> bool:
 
 
 def _change_of_balance(gpu: int | None, cls: PodClass, alloc: NDArray[np.int64], used: NDArray[np.int64]) -> Floats:
-    """How the pod changes the balance of a node: 75 where it does not, towards 100 where it evens it out, towards 50 where it
-    does the contrary. By what is requested, without defaults; cards count for pods that ask for cards."""
+    """Score how the pod changes the balance of a node: 75 where it does not, towards 100 where it evens it out, towards 50 where
+    it does the contrary. By what is requested, without defaults; cards count for pods that ask for cards."""
     requested = dict(cls.request.items)
     columns, amounts = [0, 1], [requested.get(CPU, 0), requested.get(MEMORY, 0)]
     if gpu is not None and requested.get(GPU):

@@ -125,8 +125,8 @@ class StrandedCards:
     def _alone(
         self, row: Totals, cpu: int, memory: int, free: tuple[int, int], exchange: Exchange, label: int
     ) -> float | None:
-        """How many cards fewer are stranded where the node has cpu and memory for all that its cards could take: then each card
-        counts for itself. None where it has less, before the pod or with it."""
+        """Return how many cards fewer are stranded where the node has cpu and memory for all that its cards could take: then
+        each card counts for itself. None where it has less, before the pod or with it."""
         need_cpu, need_memory, whole, count = row
         if cpu < need_cpu or memory < need_memory:
             return None

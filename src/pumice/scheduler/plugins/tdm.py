@@ -142,7 +142,7 @@ def _revocable(job: Job) -> bool:
 
 
 def _may_go(job: Job) -> int:
-    """How many of its pods may go at a time, by its budget."""
+    """Return how many of its pods may go at a time, by its budget."""
     notes = job.group.metadata.annotations if job.group is not None else {}
     running, ended = job.counts[Status.RUNNING], job.count(Status.SUCCEEDED)
     if (most := _part(notes.get(JDB_MAX_UNAVAILABLE, ""), len(job.tasks))) is not None:

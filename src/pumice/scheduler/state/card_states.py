@@ -34,7 +34,7 @@ class CardStates:
         self._free: list[int] = []
 
     def __len__(self) -> int:
-        """How many numbers were ever given, with those that are free again."""
+        """Return how many numbers were ever given, with those that are free again."""
         return len(self._of_id)
 
     def __getitem__(self, number: int) -> State | None:

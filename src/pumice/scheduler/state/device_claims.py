@@ -44,7 +44,7 @@ def named(key: str) -> tuple[str, str]:
 
 
 class Spec(Struct, frozen=True, eq=False):
-    """What a claim asks for. Equal ones are one object, as long as they are remembered."""
+    """The request of a claim. Equal ones are one object, as long as they are remembered."""
 
     devices: ClaimDevices
 
@@ -91,7 +91,7 @@ class Reserved(Struct, frozen=True):
 
 
 class Decision(Struct):
-    """What was decided for a claim, as long as its status does not say it."""
+    """The decision on a claim, as long as its status does not say it."""
 
     allocation: Allocation
     results: tuple[Result, ...]

@@ -60,7 +60,7 @@ class QueueTree:
         return self._everything
 
     def spoken_for(self, queue: QueueState, name: str) -> int:
-        """How much of a resource it and all below it hold or were promised, beyond which a job may be started (Volcano
+        """Return how much of a resource it and all below it hold or were promised, beyond which a job may be started (Volcano
         pkg/scheduler/plugins/proportion)."""
         self._count()
         return self._usage.get(queue, {}).get(name, 0) + self._started.get(queue, {}).get(name, 0)

@@ -32,7 +32,7 @@ from pumice.wire.objects import Node
 
 
 class PlacementState(IntEnum):
-    """How firmly a pod holds its place."""
+    """The firmness with which a pod holds its place."""
 
     RESERVED = 1
     ASSUMED = 2

@@ -176,8 +176,8 @@ LEAVING: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long others must wait for what one job was promised, in seconds. Upstream waits for ever; the configuration may bound
-    it. ``nomination``: an Inqueue job that found no room keeps the promise of its minimum for so long."""
+    """The time that others must wait for what one job was promised, in seconds. Upstream waits for ever; the configuration may
+    bound it. ``nomination``: an Inqueue job that found no room keeps the promise of its minimum for so long."""
 
     nomination: float = FOR_EVER
     leaving: float = LEAVING

@@ -40,7 +40,7 @@ class LabelTable:
         return int(self.codes(key)[row]) if key else row
 
     def domains(self, key: str) -> int:
-        """How many codes a label has; as many as rows for the empty key."""
+        """Return how many codes a label has; as many as rows for the empty key."""
         return len(self._values.get(key, ())) if key else self._capacity
 
     def remove(self, row: int) -> None:

@@ -90,8 +90,8 @@ class StorageClass:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How much a driver can still make of one class on the nodes that ``nodes`` selects (None: on none). ``largest`` is the
-    size in bytes up to which a single volume can be made; None: not said, and then nothing can. ``total`` is all of it."""
+    """The capacity that a driver can still make of one class on the nodes that ``nodes`` selects (None: on none). ``largest`` is
+    the size in bytes up to which a single volume can be made; None: not said, and then nothing can. ``total`` is all of it."""
 
     storage_class: str
     nodes: Requirements | None

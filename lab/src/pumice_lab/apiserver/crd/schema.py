@@ -33,7 +33,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def shape_of(raw: Json, types: Types) -> Shape:
-    """How objects of this schema are pruned and merged. Types are left to the validation, which names each problem."""
+    """Return the rules by which objects of this schema are pruned and merged. Types are left to the validation, which names
+    each problem."""
     own = {
         "apiVersion": types.named("string"),
         "kind": types.named("string"),

@@ -82,7 +82,7 @@ class Call:
 
 
 def table_view(request: Request) -> TableView | None:
-    """How the client wants its Table, or None when its Accept header prefers plain objects."""
+    """Return the Table that the client wants, or None when its Accept header prefers plain objects."""
     for part in request.headers.get("accept", "").split(","):
         fields = dict(f.strip().partition("=")[::2] for f in part.split(";")[1:])
         if fields.get("as") == "Table" and fields.get("g") == "meta.k8s.io":

@@ -194,7 +194,7 @@ def body_of(call: Call, stored: Stored) -> bytes:
 
 
 def _head(kind: Kind) -> bytes:
-    """How every object begins that is stored in this version of the kind."""
+    """Return the first fields of every object that is stored in this version of the kind."""
     return b'{"kind":"%s","apiVersion":"%s",' % (kind.kind.encode(), kind.api_version.encode())
 
 

@@ -225,7 +225,7 @@ def npu_shares(container: Container, uuids: Iterable[str], chip: NpuChip, *, sof
 
 
 def other_than_asked(wanted: Sequence[NpuShare], devices: Sequence[NpuDevice], runtime: Mapping[str, RuntimeNpu]) -> str:
-    """How the annotations differ from it; empty where they do not."""
+    """Return the differences of the annotations from it; empty where they do not."""
     for want, device in zip(wanted, devices, strict=True):
         reported = runtime[want.uuid]
         if want.kind == SOFT:

@@ -23,8 +23,8 @@ RING: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class NpuSharing:
-    """How this node shares chips of one type. ``shares``: how many pods a card takes (0: as many as it has smallest templates).
-    ``without``: cards that are not shared, by physical id or UUID."""
+    """The sharing of one type of chips on this node. ``shares``: how many pods a card takes (0: as many as it has smallest
+    templates). ``without``: cards that are not shared, by physical id or UUID."""
 
     chip: NpuChip
     soft: bool = False

@@ -186,7 +186,7 @@ class Sweeper:
         return records, [Place(card, idle[card, ident].template, ident) for card, ident in due if self.mode != "off"]
 
     def foreign(self, entries: Sequence[Entry], seen: Mapping[str, Sequence[Vnpu]]) -> dict[str, int]:
-        """How many idle slices of each card are somebody else's."""
+        """Return how many idle slices of each card are somebody else's."""
         ours = {(e.place.card, e.place.start) for e in entries if e.phase is not Phase.MAKING}
         found = {card: sum(not s.busy and (card, s.id) not in ours for s in slices) for card, slices in seen.items()}
         return {card: count for card, count in found.items() if count}

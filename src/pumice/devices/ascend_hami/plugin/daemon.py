@@ -94,7 +94,7 @@ async def run(
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """How the configuration of one type of chips is had once more: None where it cannot be, or does not name them."""
+    """Read the configuration of one type of chips once more: None where it cannot be read, or does not name them."""
 
     read: Callable[[], Awaitable[NpuSharing | None]]
     clock: Clock

@@ -31,7 +31,7 @@ OF_VGPU: Final = Leftovers(
 
 @dataclass(frozen=True, slots=True)
 class Legacy:
-    """How the node shares: ``strategy`` share (by memory) or number (whole cards), ``factor`` MiB per unit."""
+    """The sharing of this node: ``strategy`` share (by memory) or number (whole cards), ``factor`` MiB per unit."""
 
     strategy: str = "share"
     factor: int = 1

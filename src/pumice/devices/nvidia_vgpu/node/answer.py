@@ -34,7 +34,7 @@ DISABLE: Final = variables.DISABLE_CONTROL
 
 @dataclass(frozen=True, slots=True)
 class ResponseOptions:
-    """How cards are handed to a container on this node. Paths are the host's.
+    """The ways to hand cards to a container on this node. Paths are the host's.
 
     ``present`` are the device nodes that exist (only looked at with device specs); ``allow_disable`` lets
     any value of ``CUDA_DISABLE_CONTROL`` in a pod leave the library out, with ``strict_disable`` only ``true``. ``extras`` are

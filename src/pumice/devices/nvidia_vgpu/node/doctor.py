@@ -301,7 +301,7 @@ def _metrics(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def sharing_of(facts: NodeFacts) -> Sharing:
-    """How the node shares its cards, as far as the ConfigMaps can be read; flags of the plugin are not known here."""
+    """Return the node's sharing, as far as the ConfigMaps can be read; flags of the plugin are not known here."""
     config, entries = NvidiaConfig(), ()
     try:
         if facts.device_config is not None and facts.device_config.text is not None:

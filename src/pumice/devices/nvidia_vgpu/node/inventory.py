@@ -184,7 +184,7 @@ CAPABILITY: Final = (7, 0)
 
 
 def clients(capability: tuple[int, int]) -> int:
-    """How many programs a server takes on one card (Volcano pkg/scheduler/api/devices/nvidia/gpushare)."""
+    """Return how many programs a server takes on one card (Volcano pkg/scheduler/api/devices/nvidia/gpushare)."""
     return 48 if capability >= (7, 5) or capability == (0, 0) else 16
 
 

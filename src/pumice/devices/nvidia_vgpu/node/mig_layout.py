@@ -1,4 +1,4 @@
-"""How a card comes from what is there to a wanted set of slices: as much as can stay, stays."""
+"""The way of a card from the slices it has to the wanted ones: as much as can stay, stays."""
 
 from __future__ import annotations
 

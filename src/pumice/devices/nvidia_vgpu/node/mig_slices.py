@@ -153,7 +153,7 @@ def plan(
     offered: Mapping[str, Sequence[SliceProfile]],
     holds: Holds,
 ) -> Plan | str:
-    """How the pod ``owner`` comes to its places. ``seen`` and ``offered`` are of the cards that the places name."""
+    """Plan how the pod ``owner`` comes to its places. ``seen`` and ``offered`` are of the cards that the places name."""
     after = dict(records)
     there = {slice_.place: slice_ for slice_ in seen}
     removals: list[Step] = []

@@ -52,7 +52,7 @@ def refusal(work: Work) -> str:
 
 
 def mixed(work: Work, holders: Iterable[MpsClient]) -> str:
-    """Whose programs, of another user, stand in the way; empty where nobody's do."""
+    """Return the other user whose programs stand in the way; empty where nobody's do."""
     mine = user_of(work.pod, work.container)
     for pod, container, device in holders:
         theirs = user_of(pod, container)

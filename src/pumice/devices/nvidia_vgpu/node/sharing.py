@@ -1,4 +1,4 @@
-"""How this node shares its cards: the values in force after all configuration (HAMi volcano-vgpu-device-plugin
+"""Sharing of this node's cards: the values in force after all configuration (HAMi volcano-vgpu-device-plugin
 pkg/plugin/vgpu/config)."""
 
 from __future__ import annotations

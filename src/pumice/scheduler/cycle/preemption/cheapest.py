@@ -37,7 +37,7 @@ class Demand(Protocol):
     def cost(self, units: Sequence[Unit]) -> Cost: ...
 
     def gives(self, unit: Unit) -> tuple[int, ...]:
-        """How much each has of what is missing."""
+        """Return how much each has of what is missing."""
 
 
 def minimal(units: Sequence[Unit], requested: Demand) -> list[Unit] | None:
@@ -125,7 +125,7 @@ def given_back(gone: Sequence[Unit], requested: Demand, agreed: Callable[[Sequen
 
 
 def _longest(order: Sequence[Unit], gone: Sequence[Unit], requested: Demand) -> int:
-    """How many of the first ones can stay together: by doubling, then by halves."""
+    """Return how many of the first ones can stay together: by doubling, then by halves."""
 
     def may_stay(number: int) -> bool:
         back = set(order[:number])
