@@ -7,12 +7,15 @@ once the faults end everything that can run runs and all that ended is swept. ``
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.property.history.runner import draw, shrunk
+from tests.property.plane.__main__ import FOUND
 from tests.property.plane.defects import Defect, defects
 from tests.property.plane.door import CONF, PlaneDoor, virtually
 from tests.property.test_histories import first_seed, quiet
@@ -76,3 +79,15 @@ def test_a_planted_defect_still_has_its_line(defect: Defect) -> None:
     assert spec is not None
     assert spec.origin is not None
     assert defect.broken(Path(spec.origin).read_text("utf-8"))
+
+
+def test_there_are_four_planted_defects_of_each_part() -> None:
+    parts = Counter(defect.part for defect in defects())
+    assert {part for part, number in parts.items() if number >= 4} >= {
+        "ledger", "lease", "plugin", "slices", "limits page", "queue", "gangs"}  # fmt: skip
+    assert parts.total() >= 30
+
+
+def test_of_each_planted_defect_it_is_kept_whether_it_is_found() -> None:
+    kept = json.loads(FOUND.read_text("utf-8"))
+    assert kept.keys() == {defect.name for defect in defects()}

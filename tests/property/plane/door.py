@@ -43,7 +43,11 @@ OF_KIND = {"Pod": "pods", "PodGroup": "podgroups", "Job": "jobs", "Deployment": 
 CARDS, MIB_EACH, MIB_SLICED = 2, 16000, 24576
 CONF = "no shares"
 """The configuration of the histories: where queues had shares, a gang that was let in would keep others out, as in Volcano."""
-LEASE = "volcano"
+LEASE, HANDED_OUT = "volcano", "pumice.io/vgpu-handed-out"
+STORM = 400
+"""So many writes within a second are more than any decision of one process needs in a cluster of three nodes."""
+TORN = 5.0
+"""Seconds within which the Bindings of a gang are all answered where nothing befalls anybody."""
 CALM, SWEPT = 240.0, 200.0
 FOREVER = 1e9
 """The budget of a cycle: real time has no part in the story."""
@@ -61,11 +65,19 @@ class PlaneDoor(Door):
         self.faults = 0
         """How many were ordered."""
         self._seen, self._looks = -1, 0
+        self._second, self._writes = 0, Counter[str]()
         self._decoded: dict[str, dict[tuple[str, str, int], Json]] = {}
         self.stood: set[str] = set()
         """UIDs of PodGroups whose minimum had nodes once."""
         self.disturbed: set[str] = set()
         """UIDs of PodGroups that lost a pod to somebody else than the scheduler."""
+        self.forged: set[str] = set()
+        """UIDs of pods on which somebody wrote what a scheduler would."""
+        self.schedulers_hurt = False
+        self.torn: dict[str, float] = {}
+        """Sentences of gangs that stand in part although nothing has befallen a scheduler yet, and since when."""
+        self.hurt: set[str] = set()
+        """Nodes that were rebooted, or lost a card or a record."""
         self.given: dict[str, Json] = {}
         """Pods as they were first seen on a node, by UID."""
         self.root = Path(tempfile.mkdtemp(prefix="plane", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
@@ -124,6 +136,8 @@ class PlaneDoor(Door):
                     space, _, name = op["key"].rpartition("/")
                     await self.hands.delete(RESOURCES[OF_KIND[op["kind"]]], name, space, grace=0 if op["now"] else None)
             case "annotate":
+                if (pod := self.store.tables["Pod"].get(op["key"])) is not None:
+                    self.forged.add(pod["metadata"]["uid"])
                 with suppress(ApiError):
                     space, _, name = op["key"].rpartition("/")
                     await self.hands.patch(kinds.PODS, name, {"metadata": {"annotations": op["annotations"]}}, space)
@@ -134,6 +148,10 @@ class PlaneDoor(Door):
         self.faults += op["do"] != "wait"
         process = self.processes.get(op.get("process", ""))
         node = self.nodes.get(op.get("node", ""))
+        if node is not None:
+            self.hurt.add(node.name)
+        if op["do"] == "configure" or op.get("process", "").startswith("scheduler"):
+            self.schedulers_hurt = True
         match op["do"]:
             case "wait":
                 await self._wait(op["seconds"])
@@ -189,7 +207,7 @@ class PlaneDoor(Door):
     async def _wait(self, seconds: float) -> None:
         end = self.clock.monotonic() + seconds
         while (left := end - self.clock.monotonic()) > 0:
-            await self.clock.sleep(min(left, 0.25))
+            await self.clock.sleep(min(left, 0.5))
             for process in self.processes.values():
                 process.supervise(self.clock.monotonic())
                 if process.crash is not None:
@@ -197,7 +215,13 @@ class PlaneDoor(Door):
                     process.crash = None
 
     def _written(self, process: Connection, effect: str) -> None:
-        """Watch who binds while somebody else leads."""
+        """Watch who binds while somebody else leads, and who writes without end."""
+        if (second := int(self.clock.monotonic())) != self._second:
+            self._second, self._writes = second, Counter()
+        self._writes[process.name] += 1
+        if self._writes[process.name] > STORM:
+            self.checker.complain("storm", f"{process.name} wrote {STORM} times within a second, at last: {effect}")
+            raise ApiError(429, "TooManyRequests", "this is a storm", retry_after=1.0)
         if effect != "POST pods binding":
             return
         found = self.api.storage.get(_stored(LEASES), SYSTEM, LEASE)
@@ -265,6 +289,14 @@ class PlaneDoor(Door):
         runs = {pod["metadata"]["uid"] for pod, _, _ in self._running()}
         refused = {pod["metadata"]["uid"] for pod in self.store.tables["Pod"].values()
                    if pod["metadata"].get("annotations", {}).get("volcano.sh/bind-phase") == "failed"} - runs  # fmt: skip
+        torn = [] if self.schedulers_hurt else judge.torn_gangs(self._unforged(), list(self.store.tables["PodGroup"].values()),
+                                                                self.stood, self.disturbed, owned=False)  # fmt: skip
+        self.torn = {text: self.torn.get(text, self.clock.monotonic()) for text in torn}
+        for text, since in self.torn.items():
+            if self.clock.monotonic() > since + TORN:
+                self.checker.complain("gang", text)
+        for text in judge.ended_for_nothing(self.store.tables["Pod"].values(), self.forged, self.hurt):
+            self.checker.complain("ended", text)
         for text in judge.booked_twice(nodes, self._unforged(), refused):
             self.checker.complain("booked", text)
 
@@ -334,8 +366,24 @@ class PlaneDoor(Door):
         bound = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") in ("Pending", None)]
         return [*judge.asleep(nodes, pods), *judge.half_gangs(nodes, pods, groups),
                 *judge.whole_gangs_asleep(nodes, pods, groups), *judge.torn_gangs(pods, groups, self.stood, self.disturbed),
-                *(f"{Store.key(pod)} is bound and does not start" for pod in bound),
+                *(f"{Store.key(pod)} is bound and does not start" for pod in bound), *self._said_wrongly(nodes),
                 *(f"{name} does not run" for name, process in self.processes.items() if not process.alive)]  # fmt: skip
+
+    def _said_wrongly(self, nodes: list[Json]) -> list[str]:
+        """Return a sentence for each container of which the API server knows otherwise, or that could not start again."""
+        notes = {node["metadata"]["name"]: node["metadata"].get("annotations", {}).get(HANDED_OUT, "") for node in nodes}
+        running = {key: (node, one) for node in self.nodes.values() for key, one in node.running.items()}
+        said = [(Store.key(pod), (pod["metadata"]["uid"], container["name"])) for pod in self.store.tables["Pod"].values()
+                if pod["status"].get("phase") == "Running" for container in pod["spec"]["containers"]]  # fmt: skip
+        found = [f"container {key[1]} of {pod} runs by what is said, and does not" for pod, key in said if key not in running]
+        for (uid, container), (node, one) in running.items():
+            name = f"container {container} of {Store.key(one.pod)}"
+            bound = self.given.get(uid)
+            if bound is not None and uid not in self.forged and judge.holds(bound, container) and uid not in notes[node.name]:
+                found.append(f"{name} runs with cards, and {node.name} does not say that they were handed out")
+            if not node.could_start(uid, container):
+                found.append(f"{name} could not start again: what its answer names is not there")
+        return found
 
     async def _left_behind(self) -> list[str]:
         self._see()

@@ -31,6 +31,10 @@ def granted(pod: Json, container: str) -> Grant:
     return sorted((uuid, int(memory), int(cores)) for uuid, _, memory, cores in devices)
 
 
+def holds(pod: Json, container: str) -> bool:
+    return HELD in pod["metadata"].get("annotations", {}) and bool(granted(pod, container))
+
+
 def allowed(page: bytes) -> Grant:
     """Return what a limits page lets a container have."""
     magic, _, _, _, count, _, _ = HEAD.unpack_from(page)
@@ -111,6 +115,20 @@ def booked_twice(nodes: list[Json], pods: list[Json], refused: set[str]) -> list
               and p["metadata"]["uid"] not in refused]  # fmt: skip
     undecided = [text for pod in placed for text in books.take(pod)]
     return [*undecided, *(text for node in nodes for text in books.cards_over(node["metadata"]["name"]))]
+
+
+ENDED = ("pumice.io/devices-refused", "pumice.io/slice-gone")
+
+
+def ended_for_nothing(pods: Iterable[Json], forged: set[str], hurt: set[str]) -> list[str]:
+    """Return a sentence for each pod that its node's plugin ended, although nobody wrote on it and nothing befell the cards and
+    records of the node: that writes were refused, and processes killed, is no reason."""
+    found = []
+    for pod in pods:
+        notes = pod["metadata"].get("annotations", {})
+        if pod["metadata"]["uid"] not in forged and pod["spec"].get("nodeName") not in hurt:
+            found += [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}: {notes[key]}" for key in ENDED if key in notes]
+    return found
 
 
 def asleep(nodes: list[Json], pods: list[Json]) -> list[str]:
@@ -234,16 +252,16 @@ def _put(limits: Json, cards: list[Any]) -> bool:
     return True
 
 
-def torn_gangs(pods: list[Json], groups: list[Json], stood: set[str], disturbed: set[str]) -> list[str]:
-    """Return a sentence for each gang that never stood whole and of which a part, that a controller would make anew, has nodes at
-    rest. ``stood``: UIDs of groups; ``disturbed``: of those of which others took a pod away."""
+def torn_gangs(pods: list[Json], groups: list[Json], stood: set[str], disturbed: set[str], *, owned: bool = True) -> list[str]:
+    """Return a sentence for each gang that never stood whole and of which a part has nodes. ``stood``: UIDs of groups;
+    ``disturbed``: of those of which others took a pod away; ``owned``: those alone that a controller would make anew."""
     found = []
     for group in groups:
         uid, minimum = group["metadata"]["uid"], group["spec"].get("minMember", 1)
         members = _members(group, pods)
         placed = [p for p in members if p["spec"].get("nodeName")]
-        owned = all(any(o.get("controller") for o in p["metadata"].get("ownerReferences", ())) for p in placed)
-        if placed and owned and len(placed) < minimum <= len(members) and uid not in stood | disturbed:
+        again = all(any(o.get("controller") for o in p["metadata"].get("ownerReferences", ())) for p in placed)
+        if placed and (again or not owned) and len(placed) < minimum <= len(members) and uid not in stood | disturbed:
             found.append(f"gang {group['metadata']['name']}: {len(placed)} of at least {minimum} have a node, and it never stood")
     return found
 

@@ -22,7 +22,8 @@ GRACE = (0, 0, 3, 20)
 SLICE_SIZES = (3000, 6000, 6000, 9000, 12000, 20000)
 SIZES = (1000, 2000, 4000, 8000, 12000, 16000)
 EFFECTS = {
-    "scheduler": ("POST pods binding", "PATCH pods status", "PATCH podgroups status", "PATCH pods", "PUT leases", "POST leases"),
+    "scheduler": (*["POST pods binding"] * 3, "PATCH pods status",
+                  "PATCH podgroups status", "PATCH pods", "PUT leases", "POST leases"),
     "controller": ("POST pods", "POST podgroups", "PATCH podgroups", "PATCH jobs status", "DELETE pods"),
     "kube-controllers": ("POST pods", "POST replicasets", "DELETE pods", "PATCH deployments status"),
     "kubelet": ("PATCH pods status", "PATCH nodes status", "DELETE pods"),
@@ -33,7 +34,8 @@ CODES = (403, 404, 409, 422, 429, 500, 503, 504, 0, 0)
 
 
 def _process(rng: Random) -> str:
-    return rng.choice(PROCESSES)
+    """Those that decide, and the one that cuts cards, more often than others."""
+    return rng.choice((*PROCESSES, "scheduler a", "scheduler b", f"plugin {SLICED}", f"plugin {SLICED}"))
 
 
 def _aimed(rng: Random) -> tuple[str, str]:
@@ -108,8 +110,8 @@ def filled(view: View, rng: Random) -> list[Op]:
     return [_create("pods", pod) for pod in (*shared, *sliced)]
 
 
-@kind("an heir comes while its forerunner goes", 4, PLANE)
-def heir(view: View, rng: Random) -> list[Op] | None:
+@kind("a pod on the plane is replaced while it goes", 4, PLANE)
+def replaced(view: View, rng: Random) -> list[Op] | None:
     """As in a rolling update."""
     found = _some(view, rng, "Pod", lambda pod: pod["status"].get("phase") == "Running")
     if found is None:
@@ -226,9 +228,20 @@ def stopped(view: View, rng: Random) -> list[Op]:
              "seconds": rng.choice((3.0, 12.0, 20.0, 40.0))}]  # fmt: skip
 
 
+@kind("whoever leads is stopped amid its Bindings", 2, PLANE)
+def stopped_amid(view: View, rng: Random) -> list[Op]:
+    """Of a gang, which are sent again and again; meanwhile the standby takes over."""
+    gang = gang_comes(view, rng)
+    faults = [{"do": "fault", "process": f"scheduler {which}", "only": "POST pods binding", "code": rng.choice((429, 500, 503)),
+               "count": 3, "done": False} for which in "ab"]  # fmt: skip
+    return [*faults, *gang, {"do": "wait", "seconds": rng.choice((0.1, 0.5, 1.0, 2.0))},
+            {"do": "stop", "process": f"scheduler {rng.choice('ab')}", "seconds": rng.choice((20.0, 40.0))},
+            {"do": "wait", "seconds": 30.0}]  # fmt: skip
+
+
 @kind("several things befall processes at once", 4, PLANE)
 def at_once(view: View, rng: Random) -> list[Op]:
-    kinds = (killed, writes_fail, writes_fail, away, watches_end)
+    kinds = (killed, writes_fail, writes_fail, away, watches_end, stopped)
     return [op for _ in range(rng.choice((2, 3, 4))) for op in rng.choice(kinds)(view, rng) or ()]
 
 

@@ -25,13 +25,16 @@ from pumice.ports.cards import CardEvent, CardFacts, CardReading
 from pumice.ports.cluster import ApiError
 from pumice.ports.slices import Place
 from pumice.wire import kinds
+from pumice_lab.kubelet.devices import cdi
+from pumice_lab.kubelet.devices.checkpoint import allocation_from
+from pumice_lab.runtime.spec import StartFailed
 
 NUMBER = "volcano.sh/vgpu-number"
 MODEL = "A30"
 """Of cards in MIG mode."""
 LIFE = "plane/seconds"
 """How long the program of a pod runs."""
-TICK = 0.5
+TICK = 1.0
 HOLD_ON = 6.0
 """Seconds between two tries to start a container."""
 
@@ -124,6 +127,8 @@ class Node:
         self.running: dict[tuple[str, str], Running] = {}
         self.refused: dict[str, str] = {}
         self._advertised: dict[str, str] = {}
+        self._pods: dict[str, tuple[int, Json]] = {}
+        """Each pod of the cluster with its revision, as it was listed last."""
 
     # -- the device plugin ------------------------------------------------------------------------------------------------
 
@@ -180,6 +185,17 @@ class Node:
         return [f"{slice_.place} of {card.uuid}" for card in self.cards.cards if card.mig
                 for slice_ in self.driver.slices(card.uuid) if slice_.half]  # fmt: skip
 
+    def could_start(self, uid: str, container: str) -> bool:
+        """Return whether a runtime finds what the kubelet's record names for the container, if it has an entry."""
+        allocated = self.kubelet.pod_devices.entries.get((uid, container))
+        if allocated is None:
+            return True
+        try:
+            cdi.resolve(cdi.requested([allocation_from(allocated.response)]), [self.cdi])
+        except StartFailed:
+            return False
+        return True
+
     def lose_record(self) -> None:
         self.kubelet.pod_devices.entries.clear()
         (self.plugins / "kubelet_internal_checkpoint").unlink(missing_ok=True)
@@ -195,8 +211,14 @@ class Node:
                 await self.clock.sleep(1.0)
 
     async def _observe(self) -> None:
-        listed = await self.cluster.list(kinds.PODS, field_selector=f"spec.nodeName={self.name}")
-        there = {pod["metadata"]["uid"]: pod for pod in listed["items"]}
+        self.cluster.answers_lists()
+        there = {}
+        for one in self.cluster.api.storage.objects("v1/pods"):  # as a list answers, without making it a text and reading that
+            old = self._pods.get(one.name)
+            pod = old[1] if old is not None and old[0] == one.revision else one.value()
+            self._pods[one.name] = one.revision, pod
+            if pod["spec"].get("nodeName") == self.name:
+                there[pod["metadata"]["uid"]] = pod
         for uid in self.local.keys() - there.keys():  # deleted by force
             self._forget(uid)
             del self.local[uid]

@@ -76,8 +76,9 @@ class Connection(FaultyCluster):
                       content_type: str = "application/json") -> bytes:
         if self.dead:
             raise asyncio.CancelledError
-        now = asyncio.get_running_loop().time()
-        if now < self.away_until or (now < self.deaf_until and verb == "GET" and path.rsplit("/", 1)[-1].endswith("s")):
+        if verb == "GET" and path.rsplit("/", 1)[-1].endswith("s"):
+            self.answers_lists()
+        elif asyncio.get_running_loop().time() < self.away_until:
             raise ApiError(0, "Unreachable", "connection refused")
         if verb == "GET":
             answer = await super().request(verb, path, params=params, body=body, content_type=content_type)
@@ -101,6 +102,11 @@ class Connection(FaultyCluster):
         if fault.code == 0:
             await self.clock.sleep(PATIENCE)
         raise ApiError(fault.code, "Fault", "it is so")
+
+    def answers_lists(self) -> None:
+        """Raises ApiError where no list is answered now."""
+        if asyncio.get_running_loop().time() < max(self.away_until, self.deaf_until):
+            raise ApiError(0, "Unreachable", "connection refused")
 
     async def stream(self, path: str, params: Mapping[str, str], *, idle: float) -> Any:
         if self.dead:
