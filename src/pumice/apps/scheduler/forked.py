@@ -59,7 +59,7 @@ def beside(work: Callable[[socket.socket], None]) -> tuple[int, socket.socket]:
         for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(name, signal.SIG_IGN)
         os.closerange(3, there.fileno())
-        os.closerange(there.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+        os.closerange(there.fileno() + 1, 1 << 20)
         os.nice(NICE)
         work(there)
         code = 0
