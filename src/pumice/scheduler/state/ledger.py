@@ -24,7 +24,8 @@ from pumice.model.cards import Allocation
 from pumice.model.refusal import Refusal
 from pumice.scheduler.state.cards import DeviceTable
 from pumice.scheduler.state.claimed_cards import Card
-from pumice.scheduler.state.device_claims import DeviceClaims, Reserved
+from pumice.scheduler.state.device_claims import DeviceClaims
+from pumice.scheduler.state.known_claims import Reserved
 from pumice.scheduler.state.nodes import NodeTable
 from pumice.scheduler.state.resources import Request, repack
 from pumice.scheduler.state.terms import Features, TermIndex
