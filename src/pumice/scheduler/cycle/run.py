@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pumice.effects.vocabulary import Event
-from pumice.scheduler.cycle import reserving, status
+from pumice.scheduler.cycle import reserving, sharding, status
 from pumice.scheduler.cycle.cycle import RETRY, Cycle, Plan
 from pumice.scheduler.cycle.over_cycles import ACTION as ALLOCATE
 from pumice.scheduler.cycle.preemption.nominating import redeem, withdraw_idle
@@ -40,6 +40,7 @@ def activate(cycle: Cycle) -> None:
     state.scheduling_queue.take_reserved()
     _offer_gains(cycle)
     _hope(cycle)
+    sharding.look_again(cycle)
     admit(cycle)
     state.scheduling_queue.explain_again(state.ledger.table.version, cycle.now)
 
