@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 DIST ?= dist
 
-.PHONY: help setup native wheel image test test-product check bench soak kube prometheus e2e conformance demo clean
+.PHONY: help setup native wheel image test test-product check docs bench soak kube prometheus e2e conformance demo clean
 
 help: ## list the commands
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,13 @@ check: setup ## lint, types, import contract
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+$(VENV)/.docs: $(VENV)/.installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs ## build the site of the documents into dist/docs, and check its links; it opens from disk
+	@$(BIN)/python -m kit.site
 
 bench: setup ## run all benchmarks (over an hour; BENCH=--quick: minutes; BENCH=--save keeps the results)
 	$(BIN)/pumice bench all $(BENCH)

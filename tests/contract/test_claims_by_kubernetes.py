@@ -81,6 +81,10 @@ def test_differences_are_listed_and_decided(allocator: Kubernetes) -> None:
     print(_differences(0, 2000, allocator, without_defects=False))
 
 
+def test_a_world_whose_last_request_no_device_can_serve_is_refused_within_the_budget(allocator: Kubernetes) -> None:
+    assert _differences(2012554, 1, allocator, without_defects=False) == {"none here, none there": 1}
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("without_defects", [True, False])
 def test_a_hundred_thousand_worlds(allocator: Kubernetes, without_defects: bool) -> None:

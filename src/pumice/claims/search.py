@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from pumice.claims.allocation import Allocation, allocations
+from pumice.claims.attributes import Constraining
 from pumice.claims.ledger import Draft
 from pumice.claims.objects import RESULTS_MOST, DeviceClass, ResourceClaim
 from pumice.claims.reasons import Cause, FitError, RequestReasons, Rule, Unallocated
@@ -180,8 +181,7 @@ class _Searching:
         fit_error = self.draft.fit_error(ask, place)
         if candidate.fault is not None and (fit_error is None or fit_error.rule is not Rule.IN_USE):
             raise candidate.fault
-        names = (ask.request, ask.name)
-        concerned = [one for one in self.claims[ask.claim_at].constraints if one.concerns(names)]
+        concerned = self._concerning(ask)
         fit_error = fit_error or next(filter(None, (one.fit_error(place.device, place.id.driver) for one in concerned)), None)
         if fit_error is not None:
             ask.fit_errors.setdefault(place.id, fit_error)
@@ -218,9 +218,19 @@ class _Searching:
                 return None
         except Fault as fault:
             return Candidate(place, fault)
+        fit_error = fit_error or self._without_attribute(ask, place)
         if fit_error is not None:
             ask.fit_errors[place.id] = fit_error
         return Candidate(place) if fit_error is None else None
+
+    def _without_attribute(self, ask: Ask, place: PooledDevice) -> FitError | None:
+        """Return the constraint whose attribute the device lacks: no choice of the others can help it."""
+        untouched = (Constraining(one.constraint) for one in self._concerning(ask))
+        return next(filter(None, (one.fit_error(place.device, place.id.driver) for one in untouched)), None)
+
+    def _concerning(self, ask: Ask) -> list[Constraining]:
+        names = (ask.request, ask.name)
+        return [one for one in self.claims[ask.claim_at].constraints if one.concerns(names)]
 
     def _is_selected(self, ask: Ask, place: PooledDevice) -> bool:
         for expression, whose in ask.expressions:

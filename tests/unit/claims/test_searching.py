@@ -52,6 +52,16 @@ def test_a_request_that_no_device_serves_ends_the_search_at_once() -> None:
     assert "claim team/c, request z, selector 0 says no" in found.lines[-1]
 
 
+def test_devices_without_the_attribute_of_a_constraint_are_not_tried_beside_others() -> None:
+    cluster = Cluster(published(*(device(f"d{at}") for at in range(100))))
+    apart = {"matchAttribute": f"{DRIVER}/rack", "requests": ["z"]}
+    asked = claim(*(asks(f"r{at}") for at in range(20)), asks("z", count=3), constraints=[apart])
+    found = finished(cluster.search(asked, budget=5_000))
+    assert isinstance(found, Unallocated)
+    assert found.cause is Cause.NODE
+    assert "the device has no such attribute" in found.lines[-1]
+
+
 def _selecting(term: dict[str, Any]) -> dict[str, Any]:
     return {"nodeSelector": {"nodeSelectorTerms": [term]}}
 
