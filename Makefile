@@ -51,10 +51,11 @@ test-product: setup ## run the tests of the product alone, without the laborator
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests
 	@$(MAKE) --no-print-directory -C native vgpu-test
 
-check: setup ## lint, types, import contract
+check: setup ## lint, types, import contract, plain words in the documents
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m kit.plain_words
 
 $(VENV)/.docs: $(VENV)/.installed
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'

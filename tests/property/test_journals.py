@@ -16,7 +16,7 @@ from pumice.journal.freezing import freeze
 from pumice.journal.playing import play
 from pumice.journal.reading import Part, parts_of, segment_of
 from pumice.journal.records import BLOCK, FORM, SNAPSHOT, Head, encode, frame, head
-from pumice.scheduler.inputs import Configure
+from pumice.scheduler.inputs import BeginFile, Configure
 
 MANY = int(os.environ.get("PUMICE_HISTORIES", "60"))
 
@@ -28,7 +28,7 @@ def head_of(number: int, fresh: bool) -> bytes:
 class RecordedDoor(EngineDoor):
     """A history whose scheduler keeps a journal; after so many cycles a new file begins. ``files`` are those of all doors."""
 
-    with_claims = False  # a search for devices that ran out of time is not played bit for bit
+    with_claims = True
     turn_after = 7
     files: list[bytes]
 
@@ -48,6 +48,7 @@ class RecordedDoor(EngineDoor):
         self.cycles += 1
         if self.cycles % self.turn_after == 0:
             folder.turn()
+            self.enter(BeginFile())
             snapshot = encode(folder.snapshot(freeze(self.engine)))
             self.files.append(head_of(len(self.files), False) + frame(SNAPSHOT, snapshot))
 

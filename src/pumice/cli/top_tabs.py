@@ -59,7 +59,7 @@ def tabs(stack: contextlib.ExitStack, emulated: str | None, data_dir: Path | Non
     """The pages that there is something to show on. Raises BadInput when there is nothing at all."""
     where = places(emulated)
     found = []
-    opened = _cards(where)
+    opened = cards_here(where)
     if opened is not None:
         cards, place = opened
         stack.callback(cards.close)
@@ -80,7 +80,7 @@ def tabs(stack: contextlib.ExitStack, emulated: str | None, data_dir: Path | Non
 # ---- this machine
 
 
-def _cards(where: list[Place]) -> tuple[Cards, Place] | None:
+def cards_here(where: list[Place]) -> tuple[Cards, Place] | None:
     """The cards of one machine (a process meets one only): the real ones, else the emulated one that is in use."""
     from pumice.adapters.nvml import NvmlCards
 

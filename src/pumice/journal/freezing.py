@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import enum
 import io
-import itertools
 import pickle
 import re
 import sys
@@ -112,7 +111,6 @@ def _range(*bounds: int) -> range:
 BESIDE: dict[tuple[str, str], Any] = {
     ("builtins", "getattr"): _method, ("_operator", "getitem"): _item, ("time", "perf_counter"): perf_counter,
     ("numpy", "dtype"): _dtype, ("numpy", "ndarray"): None, (_reconstruct.__module__, "_reconstruct"): _array,
-    ("itertools", "count"): itertools.count,
     ("collections", "Counter"): collections.Counter, ("collections", "OrderedDict"): collections.OrderedDict,
     ("collections", "defaultdict"): collections.defaultdict, ("collections", "deque"): collections.deque,
     ("builtins", "int"): int, ("builtins", "list"): list, ("builtins", "dict"): dict, ("fractions", "Fraction"): Fraction,

@@ -237,6 +237,9 @@ _USE = re.compile(
     r'(hami_vgpu_memory_used_bytes|hami_vgpu_memory_limit_bytes|hami_container_device_utilization_ratio)'
     r'\{container="[^"\\]*",device_uuid="[^"\\]*",namespace="([^"\\]*)",pod="([^"\\]*)",[^}]*\} (\S+)'
 )
+LONGEST_SAMPLE, PODS_OF_A_PAGE, MOST = 4096, 10_000, 2.0**63
+"""Characters of a line and pods of a page that are read, and the bound of a figure: whoever answers at a monitor's address may
+write anything."""
 
 
 @dataclass(slots=True)
@@ -249,12 +252,18 @@ class PodUse:
 
 
 def pod_uses(text: str) -> dict[tuple[str, str], PodUse]:
-    """Return the figures of each pod on a page, by namespace and name."""
+    """Return the figures of each pod on a page, by namespace and name. What no card can say (less than nothing, infinitely much)
+    is not read."""
     found: dict[tuple[str, str], PodUse] = {}
-    for name, namespace, pod, number in _USE.findall(text):
+    for each in text.split("\n"):
+        if not each.startswith("hami_") or len(each) > LONGEST_SAMPLE or (sample := _USE.match(each)) is None:
+            continue
+        name, namespace, pod, number = sample.groups()
         try:
             value = float(number)
         except ValueError:
+            continue
+        if not 0 <= value < MOST or (len(found) >= PODS_OF_A_PAGE and (namespace, pod) not in found):
             continue
         use = found.setdefault((namespace, pod), PodUse())
         match name:

@@ -161,6 +161,13 @@ class ForgetReports(Input, array_like=True, tag="forget", gc=False):
         return engine.state.bookings.forget_reports()
 
 
+class BeginFile(Input, array_like=True, tag="begin", gc=False):
+    """A file of the journal begins: what no snapshot keeps is worked out again, searches left for the next cycle, too."""
+
+    def apply(self, engine: Engine) -> Any:
+        return engine.placer.drop_arrays()
+
+
 class Configure(Input, array_like=True, tag="conf", gc=False):
     """A configuration is taken, or refused. ``devices`` None: there is no device configuration."""
 

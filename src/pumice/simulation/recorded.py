@@ -33,8 +33,9 @@ from pumice.wire.volcano import PodGroup, Queue
 
 Json = dict[str, Any]
 
-ANSWERS = (inputs.Bound, inputs.BindFailed, inputs.HoldBack, inputs.Evicting, inputs.EvictionRefused, inputs.GateStays)
-"""What the world said to a decision: to another decision it would have said something else."""
+ANSWERS = (inputs.Bound, inputs.BindFailed, inputs.HoldBack, inputs.Evicting, inputs.EvictionRefused, inputs.GateStays,
+           inputs.BeginFile)  # fmt: skip
+"""What the world said to a decision: to another decision it would have said something else. And what is the journal's own."""
 OVER = ("Succeeded", "Failed")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-KEPT = 500
+KEPT, LONGEST = 500, 400
+"""So many changes, and of each so many characters of what others wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Changes:
     number: int = 0
 
     def note(self, at: float, kind: str, name: str, text: str) -> None:
-        self.kept.append(Change(at, kind, name, text))
+        self.kept.append(Change(at, kind, name[:LONGEST], text[:LONGEST]))
         self.number += 1
 
     def latest(self) -> list[Change]:

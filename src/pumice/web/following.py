@@ -16,7 +16,7 @@ from pumice.apps.scheduler.forked import ask
 from pumice.apps.scheduler.informers import Informers
 from pumice.apps.service.watches import Handler, Watcher, object_of
 from pumice.model.errors import BadInput, Unavailable
-from pumice.ports.cluster import ApiError, Cluster, WatchEvent
+from pumice.ports.cluster import ApiError, Cluster, Resource, WatchEvent
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.inputs import sources_of
 from pumice.scheduler.state.jobs import Task
@@ -25,6 +25,7 @@ from pumice.web.answers import Situation, situation, situation_of
 from pumice.web.changes import Changes
 from pumice.wire import kinds, names, volcano
 from pumice.wire.device_config_text import parse_device_config
+from pumice.wire.kubernetes import AUTHORIZATION
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
@@ -36,8 +37,11 @@ refused is asked for again."""
 SILENT_AFTER = 5.0
 """Seconds without an answer after which figures are called old."""
 REFUSED = (401, 403, 404)
-PATIENCE = 20.0
-"""Seconds for a child to answer."""
+PATIENCE, CHILDREN = 20.0, 2
+"""Seconds for a child to answer, and how many there are at once: each has a copy of what the parent changes meanwhile."""
+RIGHTS_KEPT = 60.0
+"""Seconds between two questions whether we may still list what we show: a watch that is open is not refused for ten minutes."""
+REVIEWS = Resource(AUTHORIZATION, "v1", "selfsubjectaccessreviews", namespaced=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,10 @@ class Configuration:
     devices: str
     scheduler_names: frozenset[str] = frozenset({names.SCHEDULER_NAME})
     remarks: tuple[str, ...] = ()
+
+
+class RightsEnded(Exception):
+    """Raised where a list that is shown may not be had any more."""
 
 
 class WallClock:
@@ -85,7 +93,7 @@ class Following:
     _configuration: Configuration | None = None
     _situation: tuple[int, float, Situation] | None = None
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _healthy: dict[tuple[str, str], str] = field(default_factory=dict)
+    _children: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CHILDREN))
 
     async def start(self) -> None:
         """Read the configuration. Raises BadInput and Unavailable."""
@@ -93,16 +101,33 @@ class Following:
             found = await self.configured(self.cluster)
         except ApiError as error:
             raise Unavailable(f"the API server does not answer as expected: {error}") from None
+        self._begin(found)
+        self.answered = self.clock.now()
+
+    def _begin(self, found: Configuration) -> None:
+        """Begin with empty books. Raises BadInput."""
+        self._configuration = self._situation = None
         self.engine = Engine(state=State(scheduler_names=found.scheduler_names))
         self._take(found)
         for name, reclaimable in ((names.ROOT_QUEUE, False), (names.DEFAULT_QUEUE, True)):  # as `explain` does
             self.engine.state.groups.put_queue(convert(volcano.Queue, volcano.default_queue(name, reclaimable=reclaimable)))
         self._informers = Informers(self.cluster, self.clock, self.engine, asyncio.Event())
         self.unsynced = {name for name, _, _, _ in self._informers.handlers()}
-        self.answered = self.clock.now()
+        self.lacking = {}
 
     async def run(self) -> None:
-        """Follow for ever."""
+        """Follow for ever. Where a right ends, all that is known is forgotten and what may still be listed is listed again: a
+        page shows nothing that `kubectl` would refuse to whoever opened it."""
+        while True:
+            try:
+                await self._follow()
+            except* RightsEnded as ended:
+                log.warning("what was known is forgotten cause=%s", ended.exceptions[0])
+                assert self._configuration is not None
+                self.changes = Changes(number=self.changes.number + 1)
+                self._begin(self._configuration)
+
+    async def _follow(self) -> None:
         informers = self._informers
         watcher = Watcher(self.cluster, self.clock, log, self._arrived, REFUSED, LOOK_AGAIN, self._lacks)
         own: dict[str, Handler] = {"pods": self._on_pod}
@@ -122,6 +147,7 @@ class Following:
             for source in sources_of(self.engine):
                 tasks.create_task(informers.watch_reports(source))
             tasks.create_task(self._probe())
+            tasks.create_task(self._review([(name, resource) for name, resource, _, _ in handlers]))
             tasks.create_task(self._reconfigure())
 
     # -- what a cycle tells -------------------------------------------------------------------------------------
@@ -133,18 +159,24 @@ class Following:
             known, now = self._situation, self.clock.now()
             if known is not None and (known[0] == self.version or now - known[1] < at_most):
                 return known[2]
-            version = self.version
-            told = await self.asked(lambda: situation(self.engine, now))
+            version, engine = self.version, self.engine
+            told = await self.asked(lambda: situation(engine, now))
+            if self.engine is not engine:
+                return None  # of books that are forgotten
             if told is not None:
                 known = self._situation = version, self.clock.now(), situation_of(told)
             return None if known is None else known[2]
 
     async def asked(self, work: Callable[[], bytes]) -> bytes | None:
-        """The answer of a child with a copy of the books; None where it did not come."""
+        """The answer of a child with a copy of the books; None where it did not come, or no child could be had. However many
+        ask, few children work at once."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE), self._children:
                 return await ask(work)
         except TimeoutError:
+            return None
+        except OSError as error:
+            log.warning("no child could be forked off cause=%s", error)
             return None
 
     # -- what watches tell --------------------------------------------------------------------------------------
@@ -233,6 +265,8 @@ class Following:
                 here = True
             except ApiError as error:
                 here = error.code != 0 and error.code < 500
+                if error.code == 401 and self._shown():
+                    raise RightsEnded(f"the API server does not know us any more: {error}") from None
             except TimeoutError:
                 here = False
             now = self.clock.now()
@@ -243,6 +277,30 @@ class Following:
                 self.silent = silent
                 self.version += 1
             await self.clock.sleep(PROBE)
+
+    def _shown(self) -> list[str]:
+        """The lists that came."""
+        return [name for name, _, _, _ in self._informers.handlers() if name not in self.lacking and name not in self.unsynced]
+
+    async def _review(self, lists: list[tuple[str, Resource]]) -> None:
+        """Ask now and then whether each list that is shown would be given still, as `kubectl auth can-i` does."""
+        while True:
+            await self.clock.sleep(RIGHTS_KEPT)
+            for name, resource in lists:
+                if name not in self._shown():
+                    continue
+                wanted = {"verb": "list", "group": resource.group, "resource": resource.plural}
+                try:
+                    told = await self.cluster.create(REVIEWS, {
+                        "apiVersion": f"{AUTHORIZATION}/v1", "kind": "SelfSubjectAccessReview",
+                        "spec": {"resourceAttributes": wanted},
+                    })  # fmt: skip
+                except ApiError as error:
+                    log.debug("nobody says whether %s may be listed: %s", name, error)
+                    break
+                status = told.get("status") or {}
+                if status.get("allowed") is False or status.get("denied") is True:
+                    raise RightsEnded(f"{name} may not be listed any more")
 
     async def _reconfigure(self) -> None:
         while True:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from itertools import islice
 from typing import Any
 
 import aiohttp
@@ -25,8 +26,8 @@ from pumice.wire.kinds import NODES, PODS
 NAMESPACE, LABEL, PORT = "kube-system", "name=volcano-vgpu-monitor", 9394
 PATIENCE, LARGEST = 3.0, 8 << 20
 """Seconds and bytes for one page."""
-FRESH, KEPT = 5.0, 64
-"""For so many seconds an answer is fresh; so many nodes' answers are kept."""
+FRESH, KEPT, PODS_KEPT = 5.0, 64, 1000
+"""For so many seconds an answer is fresh; so many nodes' answers are kept, of each so many pods."""
 
 Stream = Callable[[str], Awaitable[Any]]
 """Opens a path of the API server as a long answer, which the reader may break off."""
@@ -78,7 +79,8 @@ class Monitors:
             return NodeUse(self.clock.now(), unknown=f"the monitor of {node} did not answer in time")
         except PumiceError as error:
             return NodeUse(self.clock.now(), unknown=str(error))
-        told = {f"{namespace}/{pod}": Use(use.used, use.limit, use.cores) for (namespace, pod), use in uses.items()}
+        some = islice(uses.items(), PODS_KEPT)
+        told = {f"{namespace}/{pod}": Use(use.used, use.limit, use.cores) for (namespace, pod), use in some}
         return NodeUse(self.clock.now(), told)
 
     async def _page(self, node: str) -> str:

@@ -39,6 +39,9 @@ def short(text: object, most: int = LONGEST_WORD) -> str:
 
 
 def pod_link(key: str) -> str:
+    """Return where the holder of a share is shown: a pod by namespace/name, a program of one machine by its id."""
+    if "/" not in key:
+        return to("program", id=key)
     namespace, _, name = key.partition("/")
     return to("pod", namespace=namespace, name=name)
 

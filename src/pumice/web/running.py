@@ -9,10 +9,13 @@ import signal
 from collections.abc import Awaitable, Callable
 
 from pumice.adapters.kube import Access, KubeClient
+from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Cluster
 from pumice.web.cluster_site import ClusterSite
 from pumice.web.following import Configuration, Following
 from pumice.web.guard import Guard
+from pumice.web.machine import Looked
+from pumice.web.machine_site import MachineSite
 from pumice.web.monitors import Monitors
 from pumice.web.server import Server, served
 from pumice.web.views import Views
@@ -29,9 +32,7 @@ async def serve_cluster(
     access: Access, configured: Callable[[Cluster], Awaitable[Configuration]], host: str, port: int, say: Say
 ) -> None:
     """Serve a cluster's page until SIGINT or SIGTERM. Raises BadInput and Unavailable before there is anything to see."""
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = told_to_stop()
     async with KubeClient(access, user_agent="pumice-web") as kube:
         following = Following(kube, configured)
         await following.start()
@@ -39,9 +40,32 @@ async def serve_cluster(
         site = ClusterSite(following, Views(following, monitors))
         guard = Guard(token())
         async with served(Server(site, guard), host, port) as bound:
-            shown = f"[{host}]" if ":" in host else host
-            say(f"The page of {access.server} is at http://{shown}:{bound}/?token={guard.token}\nCtrl-C ends it.")
+            say(f"The page of {access.server} is at {address(host, bound, guard)}\nCtrl-C ends it.")
             await until(stop, following.run())
+
+
+async def serve_machine(name: str, look: Callable[[], Looked], host: str, port: int, say: Say) -> None:
+    """Serve the page of one machine until SIGINT or SIGTERM. Raises BadInput."""
+    stop = told_to_stop()
+    site = MachineSite(name, look, SystemClock())
+    guard = Guard(token())
+    server = Server(site, guard)
+    async with served(server, host, port) as bound:
+        say(f"The page of this machine is at {address(host, bound, guard)}\nCtrl-C ends it.")
+        await until(stop, site.keep_fresh(lambda: server.streams > 0))
+
+
+def address(host: str, port: int, guard: Guard) -> str:
+    """Return the URL that a browser is given once."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={guard.token}"
+
+
+def told_to_stop() -> asyncio.Event:
+    """Set by SIGINT and SIGTERM."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
 
 
 async def until(stop: asyncio.Event, work: Awaitable[None]) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import resource
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -26,11 +27,14 @@ from pumice.web.views import Missing, Query, Shown
 
 log = logging.getLogger("pumice.web")
 
-STREAMS, CONNECTIONS = 1000, 3000
-"""Pages that are told of news at once, and connections; whoever comes later is told to come again, and loads the page by hand."""
+STREAMS, CONNECTIONS, SPARE = 1000, 3000, 100
+"""Pages that are told of news at once, and connections; whoever comes later is told to come again, and loads the page by hand.
+``SPARE`` more hear so; from then on nobody is let in. As many files are left to whatever else the process opens."""
+IDLE = 20.0
+"""Seconds for which a connection may say nothing, or not end what it asks."""
 PAGES_KEPT, PAGE_BYTES = 200, 32 << 20
 PING, STUCK = 15.0, 10.0
-"""Seconds between two signs of life on a stream, and for which a reader may not read."""
+"""Seconds between two signs of life on a stream, and for which a reader may not read. A page has three times as long."""
 QUICKEST, SLOWEST, SHARE = 1.0, 20.0, 0.02
 """Seconds between two pieces of news, and the part of a core that pages drawn anew may take: the dearer they are, the rarer."""
 
@@ -66,6 +70,7 @@ class Server:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     streams: int = 0
     streams_at_most: int = STREAMS
+    connections_at_most: int = CONNECTIONS
     cost: float = 0.0
     """Seconds that the dearest of the last pages took."""
     told: int = -1
@@ -95,13 +100,21 @@ class Server:
                 answer.headers[name] = value
             answer.headers.setdefault("Cache-Control", "no-store")
             answer.headers["Server"] = "pumice"
+            try:
+                async with asyncio.timeout(3 * STUCK):
+                    await answer.prepare(request)
+                    await answer.write_eof()
+            except TimeoutError:
+                if request.transport is not None:
+                    request.transport.abort()
+                raise ConnectionResetError from None
         return answer
 
     async def _answer(self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
                       ) -> web.StreamResponse:  # fmt: skip
         if not self.guard.answers_to(request.host):
             return web.Response(status=421, text=f"this page does not answer to {host_of(request.host)[:100]!r}\n")
-        if self._connections() > CONNECTIONS:
+        if self._connections() > self.connections_at_most:
             return web.Response(status=503, text="too many connections\n", headers={"Retry-After": "30", "Connection": "close"})
         try:
             if request.path.startswith(("/static/", "/login")):
@@ -114,6 +127,8 @@ class Server:
             return self._error(error.status, error.reason)
         except ConnectionResetError:
             raise
+        except TimeoutError:
+            return self._error(408, "what was asked did not end in time")
         except Exception:
             log.exception("a page could not be made path=%s", request.path)
             return self._error(500, "this page could not be made; the log says why")
@@ -144,7 +159,8 @@ class Server:
         origin = request.headers.get("Origin", "")
         if origin and origin != "null" and host_of(origin.partition("://")[2]) != host_of(request.host):
             return self._error(403, "the token was sent by another site")
-        form = await request.post()
+        async with asyncio.timeout(STUCK):
+            form = await request.post()
         token, after = form.get("token", ""), form.get("next", "")
         if not isinstance(token, str) or not self.guard.knows(token.strip()):
             page = self._templates.render("login", {"next": after if isinstance(after, str) else "", "wrong": True,
@@ -213,8 +229,9 @@ class Server:
         return _Kept(version, time.monotonic(), shown.status, body, tag)
 
     def _error(self, status: int, text: str) -> web.Response:
-        words = {**self.site.state(), "title": "Not found" if status == 404 else "Refused", "here": "", "text": text}
-        return web.Response(status=status, text=self._templates.render("missing", words), content_type="text/html")
+        """Say nothing of what is shown: it is answered to anybody."""
+        words = {"title": "Not found" if status == 404 else "Refused", "text": text}
+        return web.Response(status=status, text=self._templates.render("refused", words), content_type="text/html")
 
     # -- news ---------------------------------------------------------------------------------------------------
 
@@ -271,19 +288,55 @@ def _safe(after: str) -> str:
 @asynccontextmanager
 async def served(server: Server, host: str, port: int) -> AsyncIterator[int]:
     """Serve while the block runs; gives the port. Raises BadInput where the address cannot be had."""
-    runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=0.5, handler_cancellation=True)
+    server.connections_at_most, server.streams_at_most = _bounds(server)
+    runner = web.AppRunner(server.application(), access_log=None, logger=_silent(), keepalive_timeout=IDLE, shutdown_timeout=0.5,
+                           handler_cancellation=True)  # fmt: skip
     await runner.setup()
+    handler = runner.server
+    assert handler is not None
+    server._connections = lambda: len(handler.connections)
+
+    def met() -> asyncio.Protocol:
+        return handler() if server._connections() < server.connections_at_most + SPARE else _Full()
+
     telling = asyncio.ensure_future(server.tell())
     try:
         try:
-            await web.TCPSite(runner, host, port).start()
+            listening = await asyncio.get_running_loop().create_server(met, host, port, backlog=128)
         except OSError as error:
             raise BadInput(f"--listen-address {host}:{port}: {error.strerror or error}") from None
-        bound = int(runner.addresses[0][1])
+        bound = int(listening.sockets[0].getsockname()[1])
         server.cookie = f"pumice-web-{bound}"
-        handler = runner.server
-        server._connections = lambda: len(handler.connections) if handler is not None else 0
-        yield bound
+        try:
+            yield bound
+        finally:
+            listening.close()
     finally:
         telling.cancel()
         await runner.cleanup()
+
+
+class _Full(asyncio.Protocol):
+    """One connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
+
+
+def _bounds(server: Server) -> tuple[int, int]:
+    """Connections and streams, as far as this process may open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = server.connections_at_most + 2 * SPARE
+    if soft == resource.RLIM_INFINITY:
+        soft = wanted
+    elif soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    connections = max(10, min(server.connections_at_most, soft - 2 * SPARE))
+    return connections, min(server.streams_at_most, max(1, connections // 2))
+
+
+def _silent() -> logging.Logger:
+    """Of requests that are none: what cannot be read may hold the token, and would stand in the log."""
+    return logging.Logger("pumice.web.requests", logging.CRITICAL + 1)

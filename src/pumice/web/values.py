@@ -26,6 +26,9 @@ class Held:
     cores: int
     slot: str = ""
     leaving: bool = False
+    use: Use | None = None
+    """Of this share alone, where that is told; ``unknown`` is why it is not."""
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class CardView:
     held: tuple[Held, ...] = ()
     slots: tuple[Slot, ...] = ()
     counts_cores: bool = True
+    use: Use | None = None
+    """Of the whole card, as its driver tells it, where that is asked."""
 
     @property
     def asked(self) -> int:

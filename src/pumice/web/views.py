@@ -23,6 +23,8 @@ from pumice.wire.objects import Pod, convert
 NODES_SHOWN, PODS_SHOWN, GROUPS_SHOWN, NODES_NAMED, FOUND_SHOWN, EVENTS_SHOWN = 25, 100, 40, 12, 50, 30
 """Of each list on one page."""
 LONGEST_QUERY = 200
+ANSWERS_KEPT, ANSWER_BYTES = 256, 16 << 20
+"""Of `pumice explain`; of a large cluster one is a megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +199,11 @@ class Views:
                 found = await following.asked(lambda: explained(following.engine, pod, now))
         if found is None:
             return None
-        if len(self._explained) > 256:
-            self._explained.clear()
+        self._explained.pop(uid, None)
         self._explained[uid] = version, following.clock.now(), found
+        kept_bytes = sum(len(answer) for _, _, answer in self._explained.values())
+        while len(self._explained) > ANSWERS_KEPT or kept_bytes > ANSWER_BYTES:
+            kept_bytes -= len(self._explained.pop(next(iter(self._explained)))[2])
         return msgspec.json.decode(found)
 
     async def _events(self, namespace: str, name: str, uid: str) -> tuple[list[tuple[str, str, str, str, int]], str]:

@@ -22,6 +22,7 @@ from pumice.journal.freezing import freeze
 from pumice.journal.recorder import Doorway
 from pumice.journal.records import BLOCK, SNAPSHOT, Head, encode, frame, head
 from pumice.ports.clock import Clock
+from pumice.scheduler.inputs import BeginFile
 
 log = logging.getLogger("pumice.scheduler.journal")
 
@@ -88,7 +89,7 @@ class Journal:
         """Begin the next file, with the engine as it is now."""
         before, folder, engine = self._folder.take() if self.recording else b"", self._folder, self.enter.engine
         folder.turn()
-        engine.placer.drop_arrays()
+        self.enter(BeginFile())
         snapshot = await ask(lambda: frame(SNAPSHOT, encode(folder.snapshot(freeze(engine)))))
         self._number += 1
         then = msgspec.structs.replace(self.first, number=self._number, fresh=False)

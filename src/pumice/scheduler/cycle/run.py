@@ -7,6 +7,7 @@ clock; what the world shall do comes out as effects.
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 
 from pumice.effects.vocabulary import Event
 from pumice.scheduler.cycle import reserving, sharding, status
@@ -220,3 +221,4 @@ def _close(cycle: Cycle) -> None:
     rest(cycle)
     cycle.state.scheduling_queue.close()
     cycle.placer.evaluation.claims.end()
+    cycle.placer.evaluation.tick = perf_counter  # the cycle's own clock goes with it, and into no snapshot

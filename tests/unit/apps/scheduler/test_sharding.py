@@ -14,6 +14,7 @@ from kit.scheduler_daemon import CONF, Daemon, create
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
+from pumice.cli import main as cli
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds
 from pumice.wire.sharding import NODE_SHARDS, SHARD, USED_BY, Mode, Source
@@ -323,6 +324,20 @@ def test_where_the_api_server_knows_no_nodeshards_labels_count() -> None:
             await here.until(lambda: _is(one.scheduler.engine.state.shards.ours == {"n1", "n2"}))
 
     run_virtually(story())
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    (["--scheduler-sharding-mode=strict"], "none, hard, soft"),
+    (["--scheduler-sharding-mode=hard", "--scheduler-sharding-peers=a,b"], "--scheduler-sharding-name '', is none of them"),
+    (["--scheduler-sharding-mode=hard", "--scheduler-sharding-name=c", "--scheduler-sharding-peers=a,b"], "is none of them"),
+])  # fmt: skip
+def test_flags_that_make_no_sense_are_refused_in_one_line(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["scheduler", *given])
+    assert stopped.value.code == 2
+    text = capsys.readouterr().err
+    assert said in text.replace("'none', 'hard', 'soft'", "none, hard, soft")
+    assert text.count("\n") <= 2
 
 
 def test_a_scheduler_without_shards_reads_and_writes_none() -> None:

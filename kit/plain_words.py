@@ -1,0 +1,81 @@
+"""The documents for users in plain words: ``python -m kit.plain_words``, which ``make check`` runs.
+
+A sentence has at most 25 words, and words that only this project knows stay out. Code and links' targets are no prose.
+``kit/plain_words.toml`` names the words, the pages that are for others, and those not yet rewritten: that list may only shrink.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LONGEST = 25
+RULES = tomllib.loads((Path(__file__).parent / "plain_words.toml").read_text("utf-8"))
+
+
+def pages() -> dict[str, Path]:
+    """The pages for users, rewritten or not."""
+    found = {path.relative_to(ROOT).as_posix(): path for path in sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])}
+    return {name: path for name, path in found.items() if not name.startswith(tuple(RULES["for_others"]))}
+
+
+def prose(text: str) -> Iterator[tuple[int, str]]:
+    """The paragraphs, items, headings and cells of a page, each with the number of its first line."""
+    text = re.sub(r"^( *)(```|~~~).*?^ *\2[ \t]*$", lambda found: "\n" * found[0].count("\n"), text, flags=re.M | re.S)
+    text = re.sub(r"<!--.*?-->", lambda found: "\n" * found[0].count("\n"), text, flags=re.S)
+    start, lines = 0, []
+    for at, line in enumerate([*text.splitlines(), ""], 1):
+        code = line.startswith("    ") and not lines
+        begins = not line.strip() or code or re.match(r"\s*(#|\||[-*] |\d+\. |>)", line)
+        if begins and lines:
+            yield start, " ".join(lines)
+            lines = []
+        if line.lstrip().startswith("|"):
+            yield from ((at, cell) for cell in line.strip().strip("|").split("|") if not re.fullmatch(r"[\s:|-]*", cell))
+        elif line.strip() and not code:
+            start = start if lines else at
+            lines.append(re.sub(r"^\s*(#+|[-*]|\d+\.|>)\s+", "", line).strip())
+
+
+def sentences(text: str) -> Iterator[tuple[int, str]]:
+    for line, block in prose(text):
+        plain = re.sub(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\([^)]*\)", r"\1", block)
+        plain = re.sub(r"`[^`]*`", "CODE", plain).replace("**", "")
+        for sentence in re.split(r"(?<=[.!?:])\s+", plain):
+            yield line, sentence
+
+
+def faults(text: str) -> Iterator[tuple[int, str]]:
+    """The line and what is to be mended there."""
+    for line, sentence in sentences(text):
+        count = len(re.findall(r"[\w’'/-]*\w", sentence))
+        if count > LONGEST:
+            yield line, f"{count} words in one sentence, {LONGEST} are the most: {sentence[:60]}..."
+        for word, plainer in RULES["words"].items():
+            if re.search(rf"\b{word}\b", sentence, re.I):
+                yield line, f"{word!r}: {plainer}"
+
+
+def check() -> Iterator[str]:
+    """Yield a line for each fault of the pages that are rewritten, and for each page that may leave the list of the others."""
+    listed = set(RULES["not_yet"])
+    found = {name: list(faults(path.read_text("utf-8"))) for name, path in pages().items()}
+    for name, here in found.items():
+        if name not in listed:
+            yield from (f"{name}:{line}: {what}" for line, what in here)
+        elif not here:
+            yield f"{name}: is plain now: take it out of not_yet in kit/plain_words.toml"
+    yield from (f"{name}: is listed in kit/plain_words.toml, and no page for users" for name in sorted(listed - set(found)))
+
+
+def main() -> int:
+    lines = list(check())
+    print(*lines, sep="\n", end="\n" if lines else "")
+    return bool(lines)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
