@@ -170,7 +170,7 @@ async def _is(holds: bool) -> bool:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_node_moves_once_the_binding_on_its_way_there_has_come_in_and_its_cards_are_not_given_away_twice(source: Source) -> None:
+def test_a_node_moves_once_the_binding_on_its_way_has_come_in_and_no_card_is_given_away_twice(source: Source) -> None:
     async def story() -> None:
         async with place(source, node("n1", cards=1, mib=8000), node("n2")) as here:
             await here.assign(a=["n1", "n2"], b=[])
@@ -331,7 +331,9 @@ def test_where_the_api_server_knows_no_nodeshards_labels_count() -> None:
     (["--scheduler-sharding-mode=hard", "--scheduler-sharding-peers=a,b"], "--scheduler-sharding-name '', is none of them"),
     (["--scheduler-sharding-mode=hard", "--scheduler-sharding-name=c", "--scheduler-sharding-peers=a,b"], "is none of them"),
 ])  # fmt: skip
-def test_flags_that_make_no_sense_are_refused_in_one_line(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_that_make_no_sense_are_refused_in_one_line(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
         cli.main(["scheduler", *given])
     assert stopped.value.code == 2
