@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import pytest
 from kit.engine_world import World
@@ -104,6 +105,23 @@ def test_a_pod_that_only_one_shard_can_hold_is_for_that_one() -> None:
 def test_a_gang_that_is_wider_than_one_shard_is_for_the_one_that_can_hold_it(name: str) -> None:
     gang = [group(name, minimum=6), *(pod(f"{name}-{i}", group=name, cards=1, mib=8000) for i in range(6))]
     a, b = both({"a": ["n1"], "b": ["n2", "n3"]}, *(node(f"n{i}", cards=4) for i in range(1, 4)), *gang)
+    a.settle()
+    b.settle()
+    assert bound(a) == {}
+    assert len(bound(b)) == 6
+
+
+@pytest.mark.parametrize("name", ["g", "h", "i", "j"])
+def test_a_gang_that_its_scheduler_tries_over_several_cycles_stays_with_it(name: str) -> None:
+    """What it has on trial meanwhile is seen by nobody else; counted, the rest of the gang would fit elsewhere."""
+    gang = [group(name, minimum=6), *(pod(f"{name}-{i}", group=name, cards=1, mib=8000) for i in range(6))]
+    a, b = both({"a": ["n1"], "b": ["n2", "n3"]}, *(node(f"n{i}", cards=4) for i in range(1, 4)), *gang)
+    b.engine.cycle, whole = partial(b.engine.cycle, budget=0.0, at_least=0), b.engine.cycle  # type: ignore[method-assign]
+    for _ in range(12):
+        b.cycle()
+        b.now += 0.01
+        assert b.engine.state.shards.elsewhere == {}
+    b.engine.cycle = whole  # type: ignore[method-assign]
     a.settle()
     b.settle()
     assert bound(a) == {}

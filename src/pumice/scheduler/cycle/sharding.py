@@ -19,10 +19,10 @@ from pumice.scheduler.plugins.contract import Part
 from pumice.scheduler.state.cards import DeviceTable
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.device_table import NodeDevices
-from pumice.scheduler.state.jobs import Job
+from pumice.scheduler.state.jobs import Job, Task
 from pumice.scheduler.state.scheduling_queue import QueueEvent
 from pumice.scheduler.state.shards import Room
-from pumice.scheduler.state.tasks import by_gang
+from pumice.scheduler.state.tasks import Status, by_gang
 
 LOOK_AGAIN: Final = 30.0
 """Seconds between two looks at what shards could hold, where nothing but the nodes changed; and after which a gang that no shard
@@ -81,7 +81,7 @@ def speaks_for(cycle: Cycle, job: Job) -> bool:
 def too_wide(cycle: Cycle, job: Job) -> str:
     """Return why no shard can hold the job's gang, though one of its pods may find a place in some; empty where one can."""
     shards, need = cycle.state.shards, _need(job)
-    if not shards.mine or shards.soft or need < 2 or job.ready_count or len(job.pending) < need:
+    if not shards.mine or shards.soft or need < 2 or job.ready_count or len(_waiting(job)) < need:
         return ""
     places = {peer: _places(cycle, job, peer) for peer in shards.peers}
     if not any(places.values()) or max(places.values()) >= need:
@@ -97,18 +97,26 @@ def keeper(cycle: Cycle, job: Job) -> str:
         return shards.mine
     if begun := shards.begun(job):
         return begun
-    need = min(_need(job), len(job.pending)) or 1
+    need = min(_need(job), len(_waiting(job))) or 1
     return shards.keeper(job, (peer for peer in shards.peers if _places(cycle, job, peer) >= need))
 
 
 def _need(job: Job) -> int:
-    """Return how many pods more its gang needs to stand."""
-    return max(1, job.min_available - job.ready_count)
+    """Return how many pods more its gang needs to stand. What it has on trial, over several cycles perhaps, counts as nothing,
+    here and below: the other schedulers do not see it, and have to come to the same answer."""
+    return max(1, job.min_available - (job.ready_count - job.counts[Status.ALLOCATED]))
+
+
+def _waiting(job: Job) -> list[Task]:
+    """Return its pods that have no node but on trial."""
+    if len(job.pending) == len(job.tasks):
+        return list(job.pending.values())
+    return [task for task in job.tasks.values() if task.status in (Status.PENDING, Status.ALLOCATED, Status.PIPELINED)]
 
 
 def _places(cycle: Cycle, job: Job, peer: str) -> int:
     """Return for how many of its pods, class by class, a shard would have room if it were empty."""
-    counts = Counter(task.cls for task in job.pending.values())
+    counts = Counter(task.cls for task in _waiting(job))
     return sum(min(count, _room(cycle, cls).get(peer, 0)) for cls, count in counts.items())
 
 

@@ -82,7 +82,8 @@ def first_by_hash(key: str, names: Iterable[str]) -> str:
     return max(names, key=lambda name: (blake2b(f"{name}/{key}".encode(), digest_size=8).digest(), name))
 
 
-_HAVING_A_NODE: Final = ALLOCATED_STATUSES | DONE_STATUSES | {Status.RELEASING}
+_HAVING_A_NODE: Final = (ALLOCATED_STATUSES - {Status.ALLOCATED}) | DONE_STATUSES | {Status.RELEASING}
+"""Not those that have one on trial: others do not see that."""
 NOWHERE: Final = -1
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
 from pumice.cli import main as cli
+from pumice.model.errors import Unavailable
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds
 from pumice.wire.sharding import NODE_SHARDS, SHARD, USED_BY, Mode, Source
@@ -102,7 +104,7 @@ async def place(source: Source, *nodes: dict[str, Any]) -> AsyncIterator[Place]:
     found = Place(cluster, clock, source)
     yield found
     for one in found.daemons:
-        if not one.task.done():
+        with suppress(Unavailable, asyncio.CancelledError):
             await one.close()
 
 
@@ -208,6 +210,33 @@ def test_a_node_moves_once_the_binding_on_its_way_has_come_in_and_no_card_is_giv
 
 
 @pytest.mark.parametrize("source", SOURCES)
+def test_a_node_that_comes_waits_until_the_watch_has_shown_the_pods_that_were_bound_there(source: Source) -> None:
+    async def story() -> None:
+        async with place(source, node("n1", cards=1, mib=8000), node("n2")) as here:
+            await here.assign(a=["n1", "n2"], b=[])
+            a, b = here.scheduler("a"), here.scheduler("b")
+            await here.until(lambda: _is(len(a.scheduler.engine.state.shards.ours) == 2))
+            informers = b.scheduler.informers
+            late: list[Any] = []
+            behind, informers.enter = informers.enter, lambda value: late.append(value)  # type: ignore[assignment, return-value]
+            await create(here.cluster, pod("p", mib=8000))
+            await here.until(lambda: a.bound("p"))
+            await here.assign(a=["n2"], b=["n1"])
+            await here.run(12)
+            assert b.scheduler.engine.state.shards.ours == set()
+            assert late
+            informers.enter = behind
+            for value in late:
+                behind(value)
+            await here.until(lambda: _is(b.scheduler.engine.state.shards.ours == {"n1"}))
+            await create(here.cluster, pod("q", mib=8000))
+            await here.run(10)
+            assert await here.nodes_of("q") == [""], "the card is taken"
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("source", SOURCES)
 def test_a_binding_that_was_decided_before_its_node_moved_is_not_sent_and_gives_its_cards_back(source: Source) -> None:
     async def story() -> None:
         async with place(source, node("n1", cards=2), node("n2", cards=2)) as here:
@@ -234,6 +263,66 @@ def test_a_binding_that_was_decided_before_its_node_moved_is_not_sent_and_gives_
             await b.audit()
             for one in (a, b):
                 assert len(one.scheduler.engine.state.ledger.placements) == 16
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_moves_fails_and_dies_no_node_is_used_by_two_and_in_the_end_every_pod_has_a_place(seed: int) -> None:
+    """A random story: nodes move between shards, schedulers are killed and followed, requests fail or lose their answers."""
+
+    async def story() -> None:
+        rng, names = Random(seed), [f"n{i}" for i in range(6)]
+        async with place(SOURCES[seed % 2], *(node(name, cards=2) for name in names)) as here:
+            await here.assign(a=names[:3], b=names[3:])
+            for at, shard in enumerate("aabb"):
+                here.scheduler(shard, f"{shard}{at}")
+            await here.run(5)
+            failing = 0.0
+
+            def fault(verb: str, path: str) -> Any:
+                if rng.random() >= failing or (verb == "GET" and path.endswith("/leases")):
+                    return None
+                return ApiError(rng.choice((409, 429, 500, 504)), "Fault", "told to fail"), rng.random() < 0.5
+
+            here.cluster.fault = fault  # type: ignore[method-assign]
+            for step in range(20):
+                match rng.randrange(6):
+                    case 0 | 1:
+                        failing_before, failing = failing, 0.0
+                        size = rng.choice((1, 1, 3))
+                        gang = [group(f"g{step}", minimum=size)] if size > 1 else []
+                        named = {"group": f"g{step}"} if size > 1 else {}
+                        await create(here.cluster, *gang, *(
+                            pod(f"p{step}-{i}", mib=rng.choice((1000, 4000)), owner=f"o{step}", **named) for i in range(size)))
+                        failing = failing_before
+                    case 2 | 3:
+                        failing_before, failing = failing, 0.0
+                        line = rng.sample(names, len(names))
+                        cut = rng.randrange(len(names) + 1)
+                        await here.assign(a=line[:cut], b=line[cut:])
+                        failing = failing_before
+                    case 4:
+                        failing = rng.choice((0.0, 0.05, 0.2))
+                    case 5:
+                        old = rng.choice(here.daemons[-4:])
+                        if not old.task.done():
+                            await kill(old)
+                            here.scheduler(old.scheduler.settings.shard, f"after-{step}")
+                await here.run(rng.choice((0.5, 2.0, 5.0)))
+            failing = 0.0
+            await here.assign(a=names[:3], b=names[3:])
+            for shard in "ab":
+                here.scheduler(shard, f"last-{shard}")
+
+            async def all_placed() -> bool:
+                return all(one["spec"].get("nodeName") for one in (await here.cluster.pods()).values())
+
+            await here.until(all_placed, 240)
+            await here.run(20)
+            assert {name: found for name, found in (await here.used()).items() if found} == {
+                "a": set(names[:3]), "b": set(names[3:])}  # fmt: skip
+            await here.daemons[-1].audit()
 
     run_virtually(story())
 
