@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 DIST ?= dist
 
-.PHONY: help setup native wheel image test test-product check docs bench soak kube prometheus e2e conformance demo clean
+.PHONY: help setup native wheel image test test-product check docs browser bench soak kube prometheus e2e conformance demo clean
 
 help: ## list the commands
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,13 @@ check: setup ## lint, types, import contract, plain words in the documents
 $(VENV)/.docs: $(VENV)/.installed
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	@touch $@
+
+$(VENV)/.browser: $(VENV)/.installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
+	@touch $@
+
+browser: $(VENV)/.browser ## install what tries the pages in a real browser; Chromium itself is the system's (Debian: apt install chromium)
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { echo "no Chromium on the PATH: the pages are tried in no browser; on Debian: apt install chromium" >&2; exit 2; }
 
 docs: $(VENV)/.docs ## build the site of the documents into dist/docs, and check its links; it opens from disk
 	@$(BIN)/python -m kit.site

@@ -11,6 +11,8 @@ from typing import Any
 from kit.claims import DRIVER, claim, device, published
 from kit.engine_world import World
 from kit.objects import node, pod
+from pumice.audit import claim_rules
+from pumice.audit.auditor import shares_of
 from pumice.effects.vocabulary import Bind, Deallocate, SchedulerEffect
 from pumice.wire.quantity import parse_quantity
 
@@ -162,6 +164,8 @@ class ClaimWorld(World):
     def check(self) -> None:
         super().check()
         assert list(self.engine.state.device_claims.validate()) == []
+        shares = claim_rules.in_two_worlds(self.claims.values(), self.slices.values(), shares_of(self.pods.values()))
+        assert list(shares) == []
         taken: set[tuple[str, ...]] = set()
         consumed: dict[tuple[str, ...], Fraction] = defaultdict(Fraction)
         for held in self.claims.values():

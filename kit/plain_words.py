@@ -24,8 +24,8 @@ def pages() -> dict[str, Path]:
 
 def prose(text: str) -> Iterator[tuple[int, str]]:
     """The paragraphs, items, headings and cells of a page, each with the number of its first line."""
-    text = re.sub(r"^( *)(```|~~~).*?^ *\2[ \t]*$", lambda found: "\n" * found[0].count("\n"), text, flags=re.M | re.S)
-    text = re.sub(r"<!--.*?-->", lambda found: "\n" * found[0].count("\n"), text, flags=re.S)
+    for left_out in (r"^( *(?:\d+\.|[-*])? *)(```|~~~).*?^ *\2[ \t]*$", r"<!--.*?-->"):
+        text = re.sub(left_out, lambda found: "\n" * found[0].count("\n"), text, flags=re.M | re.S)
     start, lines = 0, []
     for at, line in enumerate([*text.splitlines(), ""], 1):
         code = line.startswith("    ") and not lines

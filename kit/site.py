@@ -65,7 +65,7 @@ def lead_on(text: str, name: str, source: Path) -> str:
         if path.startswith("docs/zh/"):
             path = path.replace("docs/zh/", "docs/")
         inside = FROM_ROOT.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") and there.is_file() else "")
-        if path == "README.md":
+        if path in ("README.md", "docs/README.md"):
             inside = "index.md"
         return f"[{words}]({'../' * name.count('/')}{inside}{anchor})" if inside else words
 
@@ -192,7 +192,7 @@ def build(output: Path = OUTPUT, scratch: Path = SCRATCH) -> list[str]:
         program = Path(sys.executable).parent / "zensical"
         done = subprocess.run([program, "build", "--strict", "--clean"], cwd=home, capture_output=True, text=True)
         if done.returncode or "Warning" in done.stdout + done.stderr:
-            return [done.stdout + done.stderr]
+            return [re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr.partition("Traceback")[0])]
         for server_only in ("404.html", "sitemap.xml"):
             (home / "site" / server_only).unlink(missing_ok=True)
         for path in (home / "site").rglob("*.html"):

@@ -81,6 +81,11 @@ def test_differences_are_listed_and_decided(allocator: Kubernetes) -> None:
     print(_differences(0, 2000, allocator, without_defects=False))
 
 
+@pytest.mark.parametrize("seed", [1070567, 1070727])
+def test_a_further_share_of_a_device_whose_counters_are_over_committed_is_not_given(allocator: Kubernetes, seed: int) -> None:
+    assert _differences(seed, 1, allocator, without_defects=False)["a shared device in use leaves its counters free"] == 1
+
+
 def test_a_world_whose_last_request_no_device_can_serve_is_refused_within_the_budget(allocator: Kubernetes) -> None:
     assert _differences(2012554, 1, allocator, without_defects=False) == {"none here, none there": 1}
 

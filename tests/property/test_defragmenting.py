@@ -17,9 +17,10 @@ from kit.seeds import chosen_seed
 
 from pumice.audit.auditor import audit
 from pumice.cli.casefile import Case, engine_of
+from pumice.scheduler.cycle.defragmenting.asking import Limits
 from pumice.scheduler.cycle.defragmenting.trial import Trial
 from pumice.scheduler.cycle.preemption.victims import stands_without
-from pumice.scheduler.explaining.moves import ForCards, ForPod, Goal, Limits, question
+from pumice.scheduler.explaining.moves import ForCards, ForPod, Goal, question
 from pumice.scheduler.state.jobs import Task
 from pumice.simulation.moving import Answer, planned
 from pumice.wire import names

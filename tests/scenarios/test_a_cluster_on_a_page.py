@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 import urllib.request
@@ -17,7 +18,11 @@ pytest.importorskip("jinja2", reason="the extra `web` is not installed")
 from kit.web_page import words_of
 
 from pumice.adapters.kube import KubeClient
-from pumice.wire.kinds import PODS
+from pumice.wire.kinds import NODES, PODS
+from pumice.wire.nvidia_vgpu import parse_pod_devices
+
+SMI = "nvidia-smi --query-gpu=uuid,name,memory.total,memory.used --format=csv,noheader,nounits"
+IN_THE_POD = f"pumice burn --memory 1000 --kernel-ms 5 --seconds 1000 & while sleep 1; do {SMI}; done"
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +30,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     with local_cluster(tmp_path_factory.mktemp("browser"), "--nodes", "1", "--cards", "2") as built:
 
         async def fill(kube: KubeClient) -> None:
-            for made in (vgpu_pod("a", 3000, 30), vgpu_pod("b", 7000), vgpu_pod("c", 9000), vgpu_pod("late", 6000)):
+            first = vgpu_pod("a", 3000, 30)
+            first["spec"]["containers"][0]["command"] = ["sh", "-c", IN_THE_POD]
+            for made in (first, vgpu_pod("b", 7000), vgpu_pod("c", 9000), vgpu_pod("late", 6000)):
                 await kube.create(PODS, made, "default")
 
         async def stands(kube: KubeClient) -> bool:
@@ -87,3 +94,51 @@ def test_a_pods_page_says_what_explain_and_its_object_say(cluster: LocalCluster,
         assert " ".join(condition.get("message", "").split()) in words
     for resource, amount in obj["spec"]["containers"][0]["resources"]["limits"].items():
         assert f"{resource} {amount}" in words
+
+
+def test_a_cards_and_a_nodes_page_say_what_the_annotations_and_the_nodes_object_say(cluster: LocalCluster, address: str) -> None:
+    pods = cluster.ask(lambda kube: kube.list(PODS, "default"))["items"]
+    (node,) = cluster.ask(lambda kube: kube.list(NODES))["items"]
+    name, notes = node["metadata"]["name"], node["metadata"]["annotations"]
+    page = words_of(read(address, f"node?name={name}"))
+    held: dict[str, list[tuple[str, int, int]]] = {}
+    for pod in pods:
+        given = parse_pod_devices(pod["metadata"].get("annotations", {}).get("volcano.sh/vgpu-ids-new", ""))
+        for device in (device for container in given.containers for device in container):
+            held.setdefault(device.uuid, []).append((pod["metadata"]["name"], device.memory, device.cores))
+    registered = [card.split(",") for card in notes["volcano.sh/node-vgpu-register"].split(":") if card]
+    assert len(registered) == 2
+    for uuid, share_limit, memory, kind, *_ in registered:
+        card, on = words_of(read(address, f"card?node={name}&uuid={uuid}")), held.get(uuid, [])
+        promised, cores = sum(memory for _, memory, _ in on), sum(cores for *_, cores in on)
+        assert f"limit {promised} of {memory} MiB" in card
+        assert f"limit {promised} of {memory} MiB" in page
+        assert f"limit {cores} of 100 %" in card
+        assert f"at most {share_limit} shares" in card
+        assert f"Type {kind} UUID {uuid} " in card
+        for pod_name, limit, percent in on:
+            assert f"default/{pod_name} - {limit} MiB {limit} MiB {percent} %" in card
+    assert {pod for on in held.values() for pod, *_ in on} == {"a", "b", "c"}
+    for resource, asked in (("volcano.sh/vgpu-number", "3"), ("volcano.sh/vgpu-memory", "19000"), ("pods", "3")):
+        assert re.search(rf"{resource} {asked} {node['status']['allocatable'][resource]} ", page), resource
+    listed = words_of(read(address, "pods"))
+    for pod in pods:
+        assert f"default/{pod['metadata']['name']} {pod['status']['phase']}" in listed
+
+
+def test_a_pods_page_says_what_nvidia_smi_in_the_pod_says(cluster: LocalCluster, address: str) -> None:
+    deadline = time.monotonic() + 90
+    while True:
+        lines = cluster.ask(lambda kube: kube.request("GET", "/api/v1/namespaces/default/pods/a/log")).decode().splitlines()
+        said = [line.split(", ") for line in lines if line.startswith("GPU-")]
+        words, card = words_of(read(address, "pod?namespace=default&name=a")), ""
+        if said and int(said[-1][3]) >= 1000:
+            uuid, _, total, used = said[-1]
+            card = words_of(read(address, f"card?node={explained(cluster, 'a')['node']}&uuid={uuid}"))
+            if f"Used now: {used} MiB" in words:
+                break
+        assert time.monotonic() < deadline, (said[-1:], words[:600])
+        time.sleep(1)
+    assert f"{uuid} " in words
+    assert f"{total} MiB {total} MiB 30 %" in words
+    assert f"default/a - {total} MiB {total} MiB 30 % {used} MiB" in card

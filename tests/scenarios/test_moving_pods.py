@@ -20,7 +20,8 @@ from pumice.cli.defrag import opened, taken_over
 from pumice.cli.picture import collect
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError
-from pumice.scheduler.explaining.moves import ForPod, Limits
+from pumice.scheduler.cycle.defragmenting.asking import Limits
+from pumice.scheduler.explaining.moves import ForPod
 from pumice.simulation.moving import Answer, HeldCard, Place, planned
 from pumice.simulation.rest_of_plan import Outlook, outlook
 from pumice.wire import kinds, names

@@ -26,12 +26,9 @@
 {{- with .Values.custom.scheduler_config_override }}
 {{- $conf := fromYaml . }}
 {{- if $conf.Error }}{{ fail (printf "custom.scheduler_config_override is no YAML with the keys actions and tiers: %s" $conf.Error) }}{{ end }}
-{{- $actions := list }}
-{{- if kindIs "string" $conf.actions }}
-{{- range splitList "," $conf.actions }}{{ with trim . }}{{ $actions = append $actions . }}{{ end }}{{ end }}
-{{- end }}
+{{- $actions := include "pumice.actions" $ | fromYamlArray }}
 {{- if not $actions }}{{ fail "custom.scheduler_config_override names no actions in one text; write for example actions: \"enqueue, allocate, backfill\"" }}{{ end }}
-{{- $known := list "enqueue" "allocate" "backfill" "preempt" "reclaim" "shuffle" "gangpreempt" "gangreclaim" }}
+{{- $known := list "enqueue" "allocate" "backfill" "preempt" "reclaim" "shuffle" "gangpreempt" "gangreclaim" "defrag" }}
 {{- range $actions }}
 {{- if not (has . $known) }}{{ fail (printf "custom.scheduler_config_override has the unknown action %q; known are %s" . (join ", " $known)) }}{{ end }}
 {{- end }}
@@ -48,6 +45,18 @@
 {{- with .Values.devicePlugin.nodeConfiguration.config }}{{ with (fromJson .).Error }}
 {{- fail (printf "devicePlugin.nodeConfiguration.config is no JSON of keys: %s" .) }}
 {{- end }}{{ end }}
+{{- end }}
+
+{{- /* The actions of the scheduler's configuration, where one is given, as a list. */ -}}
+{{- define "pumice.actions" -}}
+{{- $actions := list }}
+{{- with .Values.custom.scheduler_config_override }}
+{{- $said := (fromYaml .).actions }}
+{{- if kindIs "string" $said }}
+{{- range splitList "," $said }}{{ with trim . }}{{ $actions = append $actions . }}{{ end }}{{ end }}
+{{- end }}
+{{- end }}
+{{- toYaml $actions }}
 {{- end }}
 
 {{- define "pumice.checksOfTier" -}}

@@ -6,6 +6,7 @@
 {{- $files := list }}
 {{- if or $custom.scheduler_enable $custom.controller_enable }}{{ $files = append $files "volcano.yml" }}{{ end }}
 {{- if $custom.admission_enable }}{{ $files = append $files "volcano-admission.yml" }}{{ end }}
+{{- if and $custom.scheduler_enable (has "defrag" (include "pumice.actions" . | fromYamlArray)) }}{{ $files = append $files "volcano-defrag.yml" }}{{ end }}
 {{- if and $cards.enabled (eq $cards.sharing "gpushare") }}{{ $files = append $files "volcano-device-plugin.yml" }}
 {{- else if or $cards.enabled $cards.monitor.enabled }}{{ $files = append $files "volcano-vgpu-device-plugin.yml" }}{{ end }}
 {{- if $cards.mig.enabled }}{{ $files = append $files "volcano-vgpu-device-plugin-mig.yml" }}{{ end }}

@@ -1,6 +1,6 @@
 """The data dir of one cluster: who holds it, where things lie, and what a second process may know of it.
 
-    D/kubeconfig  D/cluster.json  D/lock  D/api/  D/pki/  D/logs/  D/nodes/NAME/
+    D/kubeconfig  D/cluster.json  D/web-token  D/lock  D/api/  D/pki/  D/logs/  D/nodes/NAME/
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ class DataDir:
     @property
     def facts_file(self) -> Path:
         return self.root / "cluster.json"
+
+    @property
+    def web_token(self) -> Path:
+        """The token of the page in the browser, for the owner alone: `cluster.json` is read by everybody."""
+        return self.root / "web-token"
 
     @property
     def logs(self) -> Path:

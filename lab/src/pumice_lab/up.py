@@ -49,6 +49,7 @@ from pumice_lab.node_agent import supervised
 from pumice_lab.pki import Pki, ensure_pki, issue
 from pumice_lab.service_proxy import ServiceProxy
 from pumice_lab.spec import ClusterSpec, NodeSpec
+from pumice_lab.web_page import WebPage
 
 log = logging.getLogger("pumice.cluster")
 
@@ -174,6 +175,10 @@ class Cluster:
         self._daemon("controller", lambda: controller.run(pages, cluster=kube, clock=self.clock, rng=self.rng,
                                                           stop=self._stop))  # fmt: skip
         self._admission(kube, address)
+        page = WebPage(self.data, names)
+        if page.listen():
+            self.facts["web"] = page.where
+            self._daemon("web page", lambda: page.run(self._stop))
         if any(node.npus for node in self.spec.nodes):
             self._daemon("clusterd", lambda: clusterd.run(kube, self.clock, self._stop))
 

@@ -133,8 +133,7 @@ class Mover:
     async def _evict(self, move: MoveView) -> None:
         """Raises Stopped where it was refused. An answer that was lost says nothing: then the pod is looked at."""
         namespace, _, name = move.pod.partition("/")
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace},
-                    "deleteOptions": {"preconditions": {"uid": move.uid}}}  # fmt: skip
+        eviction = kinds.eviction(namespace, name, move.uid)
         try:
             await self.kube.create(kinds.PODS, eviction, namespace, subresource="eviction", name=name)
         except ApiError as error:

@@ -1,24 +1,30 @@
 """An independent audit of a cluster from its API objects alone: nothing else of Pumice is imported here on purpose.
 
 ``audit`` returns one sentence per violation: a card over its memory, its cores or its share count, a MIG slot held twice, a
-legacy card over its memory or shared although exclusive, a node over its allocatable, a gang that runs in part. ``Books`` are the
-same sums, kept while pods come and go; ``over`` is their audit of one node.
+legacy card over its memory or shared although exclusive, a node over its allocatable, a gang that runs in part, a device that
+claims hold twice, a card with claims and annotated shares. ``Books`` are the same sums, kept while pods come and go; ``over`` is
+their audit of one node.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from pumice.audit import claim_rules
 from pumice.audit.amounts import Amounts, Json, done, key_of, quantity, requests
 from pumice.audit.card_rules import HELD, Card, Device, cards_of, charge, container_devices, discharge, wants
 
 GROUP = "scheduling.k8s.io/group-name"
 
 
-def audit(nodes: Iterable[Json], pods: Iterable[Json], groups: Iterable[Json] = ()) -> list[str]:
+def audit(
+    nodes: Iterable[Json], pods: Iterable[Json], groups: Iterable[Json] = (), claims: Iterable[Json] = (),
+    slices: Iterable[Json] = (),
+) -> list[str]:  # fmt: skip
     """Every violation found, as sentences; empty when all is well."""
+    claims, slices = list(claims), list(slices)
     nodes, pods = list(nodes), list(pods)
     placed = [p for p in pods if p["spec"].get("nodeName") and not done(p)]
     books = Books(nodes)
@@ -31,7 +37,16 @@ def audit(nodes: Iterable[Json], pods: Iterable[Json], groups: Iterable[Json] = 
         *npu_cards(nodes, placed),
         *npu_chips(nodes, placed),
         *_gangs(pods, groups),
+        *claim_rules.overbooked(claims, slices),
+        *claim_rules.in_two_worlds(claims, slices, shares_of(placed)),
     ]
+
+
+def shares_of(placed: Iterable[Json]) -> Iterator[tuple[str, str]]:
+    """Yield UUID and pod of each share of a card by annotation."""
+    for pod in placed:
+        for device in container_devices((pod["metadata"].get("annotations") or {}).get(HELD, "")):
+            yield device[0], key_of(pod)
 
 
 class Books:

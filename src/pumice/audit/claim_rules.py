@@ -2,7 +2,7 @@
 judges.
 
 A device for one claim at a time is held once; of a shared one no capacity is given twice; and no counter of a pool is drawn on by
-more than it has. A result with ``adminAccess`` holds nothing.
+more than it has. A card that claims hold has no shares by annotation. A result with ``adminAccess`` holds nothing.
 """
 
 from __future__ import annotations
@@ -42,6 +42,34 @@ def overbooked(claims: Iterable[Json], slices: Iterable[Json], of: Collection[Pl
     for key, amount in sorted(drawn.items()):
         if key in counters and amount > counters[key]:
             yield f"counter {'/'.join(key)} has {counters[key]}, and devices in use draw {amount}"
+
+
+def cards_of_claims(claims: Iterable[Json], slices: Iterable[Json]) -> dict[str, list[str]]:
+    """Return by UUID the claims that hold a device of a card, or a part of one, as far as its driver publishes which."""
+    devices, _ = _published(slices)
+    found: dict[str, list[str]] = defaultdict(list)
+    for claim in claims:
+        for one in results(claim):
+            driver = str(one["driver"])
+            attributes = (devices.get((driver, one["pool"], one["device"])) or {}).get("attributes") or {}
+            for name in ("uuid", "parentUUID"):
+                said = attributes.get(name) or attributes.get(f"{driver}/{name}") or {}
+                if isinstance(uuid := said.get("string"), str) and key_of(claim) not in found[uuid]:
+                    found[uuid].append(key_of(claim))
+    return {uuid: who for uuid, who in found.items() if who}
+
+
+def in_two_worlds(
+    claims: Iterable[Json], slices: Iterable[Json], held: Iterable[tuple[str, str]], of: Collection[str] | None = None
+) -> Iterator[str]:
+    """Yield a sentence for each card of which claims hold a device and annotated pods a share. ``held``: UUIDs, and pods that
+    hold a share by annotation; ``of``: of these cards alone."""
+    claimed = cards_of_claims(claims, slices)
+    sharing: dict[str, set[str]] = defaultdict(set)
+    for uuid, pod in held:
+        sharing[uuid].add(pod)
+    for uuid in sorted(claimed.keys() & sharing.keys() if of is None else claimed.keys() & sharing.keys() & set(of)):
+        yield f"card {uuid} is held by claims {', '.join(claimed[uuid])} and shared by pods {', '.join(sorted(sharing[uuid]))}"
 
 
 def _device_over(place: Place, held: list[tuple[str, Json]], device: Json | None) -> Iterator[str]:

@@ -19,6 +19,12 @@ def attribute_of(device: Device, driver: str, name: str) -> tuple[str, Any] | No
     return None if found is None else found.typed
 
 
+def cards_of(device: Device, driver: str) -> tuple[str, ...]:
+    """Return the UUIDs by which a device says which card it is, or which one it is a part of."""
+    found = (attribute_of(device, driver, f"{driver}/{name}") for name in ("uuid", "parentUUID"))
+    return tuple(str(one[1]) for one in found if one is not None and one[0] == "string")
+
+
 @dataclass(slots=True)
 class Constraining:
     """A constraint of a claim, and the values of the devices that were taken so far."""

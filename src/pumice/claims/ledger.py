@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from pumice.claims.attributes import Constraining
+from pumice.claims.attributes import Constraining, cards_of
 from pumice.claims.objects import Device, DeviceID
 from pumice.claims.reasons import FitError, Rule
 from pumice.claims.requests import Ask
@@ -113,9 +113,16 @@ class Draft:
             return FitError(Rule.IN_USE, detail="another claim has it")
         if id_ in self._exclusive:
             return FitError(Rule.IN_USE, detail="another claim of this pod takes it")
+        if self.usage.cards and (who := self._held_otherwise(place)):
+            return FitError(Rule.IN_USE, detail=who)
         if not place.device.allow_multiple_allocations and id_ in self.usage.shared:
             return FitError(Rule.IN_USE, detail="other claims have shares of it, from when it could be shared")
         return None
+
+    def _held_otherwise(self, place: PooledDevice) -> str:
+        """Return who holds the card of the device, where that is no claim: a card serves claims or others."""
+        held, cards = self.usage.cards, cards_of(place.device, place.id.driver)
+        return next((held[card] for card in (*cards, "") if card in held), "") if cards else ""
 
     def _capacity(self, place: PooledDevice, shares: dict[str, Fraction]) -> FitError | None:
         used = self.usage.consumed.get(place.id, {})
@@ -126,18 +133,21 @@ class Draft:
         return None
 
     def _counters(self, place: PooledDevice) -> FitError | None:
-        """A shared device has paid once it is shared."""
+        """A shared device has paid once it is shared. A counter that others have over-committed closes it all the same."""
         device, pool = place.device, place.slice.pool
-        if not device.consumes_counters or (device.allow_multiple_allocations and self._is_shared_out(place.id)):
+        if not device.consumes_counters:
             return None
+        paid = device.allow_multiple_allocations and self._is_shared_out(place.id)
         if pool not in self._free:
             self._free[pool] = free_counters(self.usage, self.pools[pool], self.slices)
         free = self._free[pool]
+        if isinstance(free, DeviceID) and paid:
+            return None
         if isinstance(free, DeviceID):
             return FitError(Rule.COUNTER, detail=f"{free} is in use and published no more: nobody knows what it consumes")
         for (set_, name), amount in amounts(device.consumes_counters).items():
             left = free[set_, name] - self._drawn.get((pool, set_, name), NONE)
-            if amount > left:
+            if (NONE if paid else amount) > left:
                 return FitError(Rule.COUNTER, f"{set_}/{name}", amount, left)
         return None
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pumice.claims.attributes import cards_of
 from pumice.claims.objects import Counter, CounterConsumption, Device, DeviceID, ResourceSlice
 from pumice.claims.selecting import Selections
 from pumice.wire.selectors import parse_node_term
@@ -147,6 +148,15 @@ class Slices:
         """Return the counters of a published device, of the newest generation that has it; None of one that is not published.
 
         Where slices of other nodes publish the same name, nobody knows which one is meant: all of them are counted."""
+        named = self._devices_named(id_)
+        return None if named is None else tuple(part for one in named for part in one.consumes_counters)
+
+    def cards_of(self, id_: DeviceID) -> tuple[str, ...] | None:
+        """Return the UUIDs of the cards that a published device is of; None of one that is not published."""
+        named = self._devices_named(id_)
+        return None if named is None else tuple(card for one in named for card in cards_of(one, id_.driver))
+
+    def _devices_named(self, id_: DeviceID) -> list[Device] | None:
         pool = (id_.driver, id_.pool)
         if pool not in self._named:
             devices = self._named[pool] = defaultdict(list)
@@ -157,7 +167,7 @@ class Slices:
         if not named:
             return None
         newest = max(generation for generation, _ in named)
-        return tuple(part for generation, one in named if generation == newest for part in one.consumes_counters)
+        return [one for generation, one in named if generation == newest]
 
     def _pool(self, id_: PoolID, node: Node) -> NodePool | None:
         here = [one for one in self._by_pool[id_] if _concerns(one, node)]

@@ -27,6 +27,8 @@ class Usage:
     """The sum over all shares of a device."""
     remembered: Mapping[DeviceID, Consumption] = field(default_factory=dict)
     """Counters that devices in use were last seen to consume."""
+    cards: Mapping[str, str] = field(default_factory=dict)
+    """By UUID the cards that others than claims hold, and who; under the empty one those that hold nobody knows which."""
 
     @property
     def devices(self) -> frozenset[DeviceID]:

@@ -14,7 +14,8 @@ from pumice.model.errors import BadInput, nearest
 
 if TYPE_CHECKING:
     from pumice.cli.casefile import Case
-    from pumice.scheduler.explaining.moves import Goal, Limits
+    from pumice.scheduler.cycle.defragmenting.asking import Limits
+    from pumice.scheduler.explaining.moves import Goal
     from pumice.simulation.moving import Answer, Place
     from pumice.simulation.rest_of_plan import Outlook
 
@@ -167,7 +168,7 @@ def goal_of(wanted: str, free_cards: int, model: str) -> Goal:
 
 
 def limits_of(max_moves: int, min_age: str) -> Limits:
-    from pumice.scheduler.explaining.moves import Limits
+    from pumice.scheduler.cycle.defragmenting.asking import Limits
 
     return Limits(max_moves, duration("--min-age", min_age))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,6 +61,13 @@ def web(
 
     from pumice.web.running import serve_cluster
 
+    asyncio.run(serve_cluster(access, configured_by(names), host, port, lambda address: print(address, flush=True)))
+
+
+def configured_by(names: frozenset[str]) -> Callable[[Cluster], Awaitable[Configuration]]:
+    """Return what reads the configuration that the scheduler goes by; ``names`` are its schedulerNames, empty for those that it
+    is told itself."""
+
     async def configured(kube: Cluster) -> Configuration:
         from pumice.cli.picture import Source, configuration
         from pumice.web.following import Configuration
@@ -68,7 +76,7 @@ def web(
         return Configuration(case.scheduler_conf, case.device_config, names or frozenset(case.scheduler_names),
                              tuple(case.remarks))  # fmt: skip
 
-    asyncio.run(serve_cluster(access, configured, host, port, lambda address: print(address, flush=True)))
+    return configured
 
 
 def _is_there_a_cluster() -> bool:

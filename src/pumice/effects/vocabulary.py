@@ -184,12 +184,14 @@ class HyperNodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Delete a pod with the marks of an eviction."""
+    """Delete a pod with the marks of an eviction. ``gently``: by the Eviction API instead, which asks its
+    PodDisruptionBudgets."""
 
     uid: str
     namespace: str
     name: str
     reason: str
+    gently: bool = False
 
 
 @dataclass(frozen=True, slots=True)

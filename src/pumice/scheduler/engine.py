@@ -29,6 +29,7 @@ from pumice.scheduler.plugins.predicates import VOLUME_PATIENCE, Predicates
 from pumice.scheduler.plugins.registry import always, make
 from pumice.scheduler.state.jobs import Job, Status, Task
 from pumice.scheduler.state.ledger import PlacementState
+from pumice.scheduler.state.moves import terms_of
 from pumice.scheduler.state.scheduling_queue import FOR_EVER, Hint, QueueEvent, patience_of
 from pumice.scheduler.state.state import State
 from pumice.scheduler.state.tasks import NO_BACKOFF
@@ -75,6 +76,8 @@ class Engine:
             self.state.set_device_types(made, settings)
         self.state.groups.forget_remarks()
         self.placer = Placer(self.state, framework)
+        terms, strange = terms_of(conf)
+        self.state.moves.configure(terms)
         for job in list(self.state.terminating.searches):  # who was to go was found by the configuration before
             self.state.terminating.withdraw(job)
         self.state.count_images(counted=any(isinstance(p, NodeOrderPlugin) and p.images for p in framework.plugins))
@@ -82,7 +85,7 @@ class Engine:
         self.actions = [(name, ACTIONS[name]) for name in conf.actions if name in ACTIONS]
         patience, complaints = patience_of(conf)
         self.state.scheduling_queue.start_over(self.state.jobs.values(), patience)
-        return complaints + remarks
+        return complaints + strange + remarks
 
     @property
     def volume_patience(self) -> float:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import repeat
 
 from pumice.model.cards import Allocation
+from pumice.scheduler.cycle.defragmenting.asking import Limits, Stays
 from pumice.scheduler.cycle.defragmenting.search import FreeCard
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.explaining.moves import Goal, Limits, Question, Stays, question
+from pumice.scheduler.explaining.moves import Goal, Question, question
 from pumice.simulation.rehearsal import Moved, Objects, Played, cards_by_node, rehearse
 
 REHEARSED = 24

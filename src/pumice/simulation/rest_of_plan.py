@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pumice.scheduler.cycle.defragmenting.asking import Limits
 from pumice.scheduler.cycle.defragmenting.movers import Mover, mover
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.explaining.moves import Limits
 from pumice.simulation.moving import Answer, MoveView, place_of
 from pumice.simulation.rehearsal import PAUSE, Objects, Rehearsal
 

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import secrets
 import signal
+import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.ports.clock import SystemClock
@@ -23,25 +25,49 @@ from pumice.web.views import Views
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """Things that a process is given by whoever starts it for a page: a socket that listens, the token, and the number of a pipe
+    whose other end its parent holds."""
+
+    listening: socket.socket
+    token: str
+    parent: int
+
+
 def token() -> str:
     """A secret that nobody guesses, of characters that a URL keeps."""
     return secrets.token_urlsafe(32)
 
 
 async def serve_cluster(
-    access: Access, configured: Callable[[Cluster], Awaitable[Configuration]], host: str, port: int, say: Say
+    access: Access, configured: Callable[[Cluster], Awaitable[Configuration]], host: str, port: int, say: Say,
+    handed: Handed | None = None,
 ) -> None:
     """Serve a cluster's page until SIGINT or SIGTERM. Raises BadInput and Unavailable before there is anything to see."""
     stop = told_to_stop()
+    if handed is not None:
+        ended_with(handed.parent, stop)
     async with KubeClient(access, user_agent="pumice-web") as kube:
         following = Following(kube, configured)
         await following.start()
         monitors = Monitors(kube, following.clock, lambda path: kube.stream(path, {}, idle=3.0))
         site = ClusterSite(following, Views(following, monitors))
-        guard = Guard(token())
-        async with served(Server(site, guard), host, port) as bound:
+        guard = Guard(token() if handed is None else handed.token)
+        async with served(Server(site, guard), host, port, None if handed is None else handed.listening) as bound:
             say(f"The page of {access.server} is at {address(host, bound, guard)}\nCtrl-C ends it.")
             await until(stop, following.run())
+
+
+def ended_with(parent: int, stop: asyncio.Event) -> None:
+    """Stop when the other end of this pipe is closed, however its holder ended. Nobody writes there."""
+    loop = asyncio.get_running_loop()
+
+    def alone() -> None:
+        loop.remove_reader(parent)
+        stop.set()
+
+    loop.add_reader(parent, alone)
 
 
 async def serve_machine(name: str, look: Callable[[], Looked], host: str, port: int, say: Say) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import logging
 import resource
+import socket
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -286,8 +287,9 @@ def _safe(after: str) -> str:
 
 
 @asynccontextmanager
-async def served(server: Server, host: str, port: int) -> AsyncIterator[int]:
-    """Serve while the block runs; gives the port. Raises BadInput where the address cannot be had."""
+async def served(server: Server, host: str, port: int, given: socket.socket | None = None) -> AsyncIterator[int]:
+    """Serve while the block runs; gives the port. ``given`` is a socket that listens already, in place of the address. Raises
+    BadInput where the address cannot be had."""
     server.connections_at_most, server.streams_at_most = _bounds(server)
     runner = web.AppRunner(server.application(), access_log=None, logger=_silent(), keepalive_timeout=IDLE, shutdown_timeout=0.5,
                            handler_cancellation=True)  # fmt: skip
@@ -302,7 +304,9 @@ async def served(server: Server, host: str, port: int) -> AsyncIterator[int]:
     telling = asyncio.ensure_future(server.tell())
     try:
         try:
-            listening = await asyncio.get_running_loop().create_server(met, host, port, backlog=128)
+            loop = asyncio.get_running_loop()
+            listening = await (loop.create_server(met, host, port, backlog=128) if given is None else
+                               loop.create_server(met, sock=given, backlog=128))  # fmt: skip
         except OSError as error:
             raise BadInput(f"--listen-address {host}:{port}: {error.strerror or error}") from None
         bound = int(listening.sockets[0].getsockname()[1])

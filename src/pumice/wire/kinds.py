@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from pumice.ports.cluster import Resource
 from pumice.wire.kubernetes import DEVICES, EXTENSIONS, RIGHTS, STORAGE
@@ -43,3 +43,9 @@ RESOURCE_CLAIMS: Final = Resource(DEVICES, "v1", "resourceclaims")
 RESOURCE_CLAIM_TEMPLATES: Final = Resource(DEVICES, "v1", "resourceclaimtemplates")
 RESOURCE_SLICES: Final = Resource(DEVICES, "v1", "resourceslices", namespaced=False)
 DEVICE_CLASSES: Final = Resource(DEVICES, "v1", "deviceclasses", namespaced=False)
+
+
+def eviction(namespace: str, name: str, uid: str) -> dict[str, Any]:
+    """Return what asks the Eviction API to delete that very pod."""
+    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}}}  # fmt: skip

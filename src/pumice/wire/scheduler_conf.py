@@ -23,7 +23,7 @@ from pumice.wire.without_effect import What, rows
 
 TOP: Final = ("actions", "tiers", "configurations", "metrics")
 ACTIONS: Final = frozenset(
-    {"enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle", "gangpreempt", "gangreclaim"}
+    {"enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle", "gangpreempt", "gangreclaim", "defrag"}
 )
 
 SWITCHES: Final = (

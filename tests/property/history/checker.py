@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,7 +91,7 @@ class Checker:
         other = sorted(set(cards) - {*self.sharing.resources})
         return [*other, *(["resource claims"] if pod["spec"].get("resourceClaims") and not self.serves_claims else [])]
 
-    def claimed(self, pod: Json, node: str, fresh: Collection[str], tables: Tables) -> None:
+    def claimed(self, pod: Json, node: str, fresh: Collection[str], tables: Tables, seen: Cluster) -> None:
         """All claims of a Binding are written, on the objects as the scheduler saw them. ``fresh`` got their
         devices by it."""
         key, claims = key_of(pod), tables.get("ResourceClaim", {})
@@ -110,6 +110,19 @@ class Checker:
                  for one in claim_rules.results(claims[name])}  # fmt: skip
         for text in claim_rules.overbooked(claims.values(), tables.get("ResourceSlice", {}).values(), given):
             self.complain("over", f"{key} was bound to {node}: {text}")
+
+        claimed = {claims[name]["metadata"]["uid"]: claims[name] for name in fresh if name in claims}
+        cards = claim_rules.cards_of_claims(claimed.values(), tables.get("ResourceSlice", {}).values())
+        for text in claim_rules.in_two_worlds(claims.values(), tables.get("ResourceSlice", {}).values(), self._shares(seen),
+                                              cards.keys() - self.doubtful):  # fmt: skip
+            self.complain("over", f"{key} was bound to {node}: {text}")
+
+    def _shares(self, cluster: Cluster) -> Iterator[tuple[str, str]]:
+        """Yield UUID and pod of each share by annotation."""
+        for pods in cluster.placed.values():
+            for pod in pods:
+                for device in card_rules.container_devices(self.held(pod)):
+                    yield device[0], key_of(pod)
 
     def placed(self, pod: Json, node: str, annotations: Mapping[str, str], seen: Cluster) -> None:
         """A Binding was decided on the cluster as ``seen``, which has it afterwards."""
@@ -135,6 +148,10 @@ class Checker:
             for uuid in sorted(set(named) - self.doubtful):
                 for text in cards[uuid].over():
                     self.complain("over", f"{key} was bound to {node}: {text}")
+            claims, slices = (seen.tables.get(kind, {}).values() for kind in ("ResourceClaim", "ResourceSlice"))
+            mine = ((uuid, key) for uuid in named)
+            for text in claim_rules.in_two_worlds(claims, slices, mine, set(named) - self.doubtful):
+                self.complain("over", f"{key} was bound to {node}: {text}")
         self.granted[pod["metadata"]["uid"]] = assignment
         seen.bind(placed, node)
         if any(q["spec"].get("capability") or q["spec"].get("guarantee") for q in seen.tables.get("Queue", {}).values()):
@@ -205,6 +222,7 @@ class Checker:
         if not pending:
             return
         books = self.books(cluster)
+        self._close_claimed(books, tables)
         largest = max((card.total for cards in books.values() for card in cards.values()), default=0)
         queues = Queues(tables, tables["Pod"].values(), lambda pod: self._charged(pod, largest), self.ours,
                         hoping=hoping)  # fmt: skip
@@ -222,6 +240,18 @@ class Checker:
             if sum(nodes.values()) >= missing:
                 where = sorted(name for name, number in nodes.items() if number)
                 self.complain("asleep", f"{key_of(pod)} waits at rest and may run on {', '.join(where)}")
+
+    def _close_claimed(self, books: Mapping[str, Mapping[str, Card]], tables: Tables) -> None:
+        """Cards that claims hold take no shares; what a claim holds that is published no more may be any card of its node."""
+        claims, slices = tables.get("ResourceClaim", {}).values(), list(tables.get("ResourceSlice", {}).values())
+        claimed = claim_rules.cards_of_claims(claims, slices)
+        published = {(one["spec"]["pool"]["name"], device["name"]) for one in slices
+                     for device in one["spec"].get("devices") or ()}  # fmt: skip
+        lost = {one["pool"] for claim in claims for one in claim_rules.results(claim)
+                if (one["pool"], one["device"]) not in published}  # fmt: skip
+        for node, cards in books.items():
+            for card in cards.values():
+                card.healthy &= node not in lost and card.uuid not in claimed
 
     def _of_cards_that_went(self, cluster: Cluster, books: Mapping[str, Mapping[str, Card]]) -> set[str]:
         """Nodes where a pod names cards that are there no more: it may hold any of those that are."""

@@ -57,7 +57,21 @@ def slices(node: str, rng: Random, generation: int = 1) -> list[Json]:
             rng.shuffle(devices)
             made = [words.published(*devices[: rng.choice((2, 3, 4))], name=f"{node}-0", slices=2, **where),
                     words.published(name=f"{node}-1", slices=2, sharedCounters=[words.COUNTERS], **where)]  # fmt: skip
+    if rng.random() < 0.7:
+        made = [_on_cards(one, node, rng) for one in made]
     return [{"kind": "ResourceSlice", **one} for one in made]
+
+
+def _on_cards(slice_: Json, node: str, rng: Random) -> Json:
+    """The slice with the node's cards, which annotated pods may have shares of: a device each, or parts of one."""
+    devices, parts = slice_["spec"]["devices"], any(device["name"] == "share" for device in slice_["spec"]["devices"])
+    made = []
+    for at, device in enumerate(devices):
+        card = {"string": f"GPU-{node}-{0 if parts else at}"}
+        own = {"uuid": {"string": f"MIG-{node}-{at}"}, "parentUUID": card} if device["name"].startswith("p") else {"uuid": card}
+        own = {f"{words.DRIVER}/{key}": value for key, value in own.items()} if rng.random() < 0.2 else own
+        made.append({**device, "attributes": own})
+    return {**slice_, "spec": {**slice_["spec"], "devices": made}}
 
 
 def _of_pool(view: View, node: str) -> list[Json]:
@@ -128,6 +142,8 @@ def _claiming(pod: Json, view: View, rng: Random) -> Json:
         else:
             entries.append({"name": f"c{at}", "resourceClaimTemplateName": rng.choice(sorted(TEMPLATES))})
     containers = [{**one, "resources": {"requests": {"cpu": "100m"}, "limits": {}}} for one in pod["spec"]["containers"][:1]]
+    if rng.random() < 0.15:
+        containers = pod["spec"]["containers"]  # what it asks for stays: shares of cards by annotation beside the claims
     hard = () if rng.random() < 0.3 else ("affinity", "topologySpreadConstraints", "nodeSelector", "initContainers", "volumes")
     spec = {key: value for key, value in pod["spec"].items() if key not in hard}
     return {**pod, "spec": {**spec, "containers": containers, "resourceClaims": entries}}

@@ -303,7 +303,7 @@ class EngineDoor(Door):
         fresh = {key for key in fresh if not self.reported["ResourceClaim"].get(key, {}).get("status", {}).get("allocation")}
         reserved = self.claims.reserve(effect)
         if reserved:
-            self.checker.claimed(known, effect.node, fresh, self.reported)
+            self.checker.claimed(known, effect.node, fresh, self.reported, seen)
         if pod is None or pod["metadata"]["uid"] != effect.uid or refused or not reserved:
             if reserved:
                 self.claims.undo(effect)

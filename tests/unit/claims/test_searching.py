@@ -192,3 +192,16 @@ def test_c_13_an_over_committed_counter_closes_what_draws_on_it() -> None:
     assert cluster.gives(claim(asks(count=2))) == ["g a0", "g a1"]
     cluster.publish(*with_counters(*parts, sets=[card("a", "60Gi"), card("b", "80Gi")]))
     assert cluster.gives(claim(asks())) == ["g b0"]
+
+
+def test_c_13_an_over_committed_counter_closes_a_shared_device_that_has_paid() -> None:
+    share = shared_card("share", consumesCounters=[{"counterSet": "card", "counters": {"memory": {"value": "40Gi"}}}])
+    part = device("part", "40Gi")
+    cluster = Cluster(*with_counters(share, part, sets=[{"name": "card", "counters": {"memory": {"value": "80Gi"}}}]))
+    least = {"memory": "1Gi", "cores": "1"}
+    assert cluster.gives(claim(asks(capacity=least)), claim(asks(expression="device.allowMultipleAllocations == false"))) == [
+        "g share", "g part",
+    ]  # fmt: skip
+    assert cluster.gives(claim(asks(capacity=least))) == ["g share"]
+    cluster.publish(*with_counters(share, part, sets=[{"name": "card", "counters": {"memory": {"value": "60Gi"}}}]))
+    assert "counter card/memory" in cluster.gives(claim(asks(capacity=least)))[-1]

@@ -45,6 +45,16 @@ def test_the_chart_renders_the_manifests_object_by_object(values: Json, files: l
         assert found[name] == obj, name
 
 
+@pytest.mark.parametrize(("actions", "may"), [("allocate, backfill", False), ("allocate, defrag", True), ("", False)])
+def test_the_scheduler_may_evict_pods_where_its_configuration_names_the_action_that_moves_them(actions: str, may: bool) -> None:
+    found = by_key(rendered({"custom": {"scheduler_config_override": f'actions: "{actions}"\n'} if actions else {}}))
+    rights = by_key(manifest("volcano-defrag.yml"))
+    assert {name: obj for name, obj in found.items() if name in rights} == (rights if may else {})
+    evicting = [rule for obj in found.values() if obj["kind"] == "ClusterRole" for rule in obj["rules"]
+                if "pods/eviction" in rule["resources"]]  # fmt: skip
+    assert len(evicting) == may
+
+
 def notes_on(version: str, folder: Path) -> str:
     """Return the text that an installation would print there: `helm template` prints no notes, so they are made an object."""
     copy = folder / "chart"
@@ -72,7 +82,8 @@ def test_policies_come_where_the_api_server_has_them_and_are_told_of_where_not(
 
 
 def test_every_manifest_is_behind_some_switch() -> None:
-    assert {name for _, files in SWITCHES for name in files} == {path.name for path in (CHART / "manifests").glob("*.yml")}
+    files = {name for _, files in SWITCHES for name in files} | {"volcano-defrag.yml"}  # by the scheduler's configuration
+    assert files == {path.name for path in (CHART / "manifests").glob("*.yml")}
 
 
 def test_every_custom_resource_definition_comes_with_the_chart() -> None:

@@ -179,6 +179,7 @@ def test_a_role_allows_what_the_daemons_code_calls_for_and_nothing_else(name, ac
                  ("flow.volcano.sh", "jobflows/finalizers", "update")}  # fmt: skip
     if account == "volcano-scheduler":  # what Kubernetes 1.36 asks besides of whoever changes an allocation or a reservation
         used.add(("resource.k8s.io", "resourceclaims/binding", "update"))
+        used.remove(("", "pods/eviction", "create"))  # of the action defrag, where it is on: volcano-defrag.yml
     if account in ("hami-ascend", "ascend-mindcluster"):  # the kubelet alone writes a node's NPUs into its status
         used -= {("", "nodes/status", "patch")}
     used -= {("", "events", "patch")}  # no daemon's recorder counts
@@ -204,6 +205,12 @@ def test_configmaps_are_read_and_written_and_leases_written_by_name_only_but_for
         ("leases", "get", "update", "vc-controller-manager"),
         ("leases", "create"),
     }
+
+
+def test_pods_may_be_evicted_by_the_scheduler_where_its_action_is_on_and_nothing_else_with_that():
+    assert rules_of("volcano-defrag.yml", "volcano-scheduler") == [
+        {"apiGroups": [kinds.PODS.group], "resources": [f"{kinds.PODS.plural}/eviction"], "verbs": ["create"]}
+    ]
 
 
 def test_what_clusterd_tells_may_be_followed_in_its_own_namespace_and_nothing_else():

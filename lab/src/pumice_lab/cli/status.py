@@ -22,6 +22,7 @@ from pumice.wire.kinds import NODES, PODS
 from pumice.wire.objects import Node, Pod, convert
 from pumice_lab.cli.scheduler_page import scheduler_problem
 from pumice_lab.datadir import DataDir
+from pumice_lab.web_page import address_with_token
 
 app = flags.App()
 
@@ -78,7 +79,7 @@ def tell(data: DataDir, output: Output, *, look: Look = look, patience: float = 
         return
     console, width = wide_console()
     console.print(f"[bold]Cluster[/bold]: {facts['summary']}")
-    console.print(_parts(facts))
+    console.print(_parts(facts, data))
     console.print(cards_table(rows, width))
 
 
@@ -87,7 +88,7 @@ def _pod_row(pod: Pod) -> dict[str, str | None]:
             "phase": pod.status.phase}  # fmt: skip
 
 
-def _parts(facts: dict[str, Any]) -> Table:
+def _parts(facts: dict[str, Any], data: DataDir) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("Part")
     table.add_column("Where")
@@ -97,6 +98,8 @@ def _parts(facts: dict[str, Any]) -> Table:
         table.add_row("network", escape(str(facts["pod_network"])))
     if "scheduler" in facts:
         table.add_row("scheduler", f"http://{facts['scheduler']}/metrics")
+    if "web" in facts:
+        table.add_row("page in the browser", address_with_token(data, str(facts["web"])))
     if "scheduler_problem" in facts:
         table.add_row("", f"[red]{escape(facts['scheduler_problem'])}[/red]")
     for name, address in dict(facts.get("monitors") or {}).items():

@@ -25,7 +25,7 @@ from pumice.effects.vocabulary import (
 )
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire.kinds import PODS
+from pumice.wire.kinds import PODS, eviction
 from pumice.wire.names import QUEUE_GATE
 from pumice.wire.volcano import HYPER_NODES, POD_GROUPS, QUEUES, PodGroupCondition, stamp
 
@@ -67,6 +67,8 @@ class StatusRequests:
                 await self.cluster.patch(HYPER_NODES, effect.name, {"status": status}, subresource="status")
             case Event():
                 await self._recorder.write(effect)
+            case Evict(gently=True):
+                await self._evict(effect)
             case Evict():
                 await self._delete(effect)
             case Nominate():
@@ -105,8 +107,17 @@ class StatusRequests:
                 await self._patch_pod(effect.namespace, effect.name, effect.uid, conditions)
         await self.cluster.delete(PODS, effect.name, effect.namespace, uid=effect.uid)
 
+    async def _evict(self, effect: Evict) -> None:
+        """Ask for its eviction: the API server marks it, where its PodDisruptionBudgets let it go."""
+        request = eviction(effect.namespace, effect.name, effect.uid)
+        await self.cluster.create(PODS, request, effect.namespace, subresource="eviction", name=effect.name)
+        text = f"Pod is evicted, because of {effect.reason}"
+        self.report(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "Evict", text))
+
     async def stays(self, effect: Evict, cause: str) -> None:
         """The pod is not deleted: take back the mark that said so."""
+        if effect.gently:
+            return  # it never had one
         why = f"the eviction was refused: {cause}"
         with contextlib.suppress(ApiError, TimeoutError):
             async with asyncio.timeout(MARKS_WAIT):

@@ -37,6 +37,8 @@ OVERTAKEN = 2.0
 """Seconds for which a Binding waits at most for a condition of its pod that is on its way."""
 REFUSED = frozenset({400, 403, 405, 422})
 """Answers to an eviction that asking again does not change."""
+NOT_NOW = REFUSED | {409, 429}
+"""The same by the Eviction API: a PodDisruptionBudget allows none now, or it is another pod by now."""
 BACKLOG_LIMIT = 100_000
 GIVE_WAY = 0.02
 """Seconds between two writes of events and status while many Bindings are on their way: each costs the processor as much as a
@@ -257,7 +259,8 @@ class StatusWriter:
 
     async def _write(self, key: tuple[str, ...], effect: SchedulerEffect) -> None:
         attempt = 0
-        while self._writing[key] and (attempt < ATTEMPTS or isinstance(effect, Evict)):  # who was told to go must go
+        must_go = isinstance(effect, Evict) and not effect.gently  # who was told to go must go
+        while self._writing[key] and (attempt < ATTEMPTS or must_go):
             if not await self.allowed():
                 if isinstance(effect, Evict):
                     self.refused(effect, "this scheduler leads no longer")
@@ -266,7 +269,7 @@ class StatusWriter:
                 await self._requests.write(effect)
                 return
             except ApiError as error:
-                if isinstance(effect, Evict) and error.code in REFUSED:
+                if isinstance(effect, Evict) and error.code in (NOT_NOW if effect.gently else REFUSED):
                     await self._requests.stays(effect, error.message)
                     self.refused(effect, error.message)
                     return
@@ -282,6 +285,8 @@ class StatusWriter:
                 attempt += 1
         if self._writing[key]:
             log.warning("given up after %d attempts: %s", ATTEMPTS, effect)
+            if isinstance(effect, Evict):
+                self.refused(effect, f"the API server did not carry it out in {ATTEMPTS} attempts")
             if isinstance(effect, OpenGate):
                 self.shut(effect)
 

@@ -132,11 +132,11 @@ def _device_claims(cycle: Cycle, task: Task) -> tuple[effects.ReserveClaim, ...]
     )
 
 
-def evict(cycle: Cycle, step: Evict) -> None:
-    """Tell the world that a pod shall go."""
+def evict(cycle: Cycle, step: Evict, *, gently: bool = False) -> None:
+    """Tell the world that a pod shall go. ``gently``: where its PodDisruptionBudgets allow it."""
     expect(cycle, step)
     task = step.task
-    cycle.effects.append(effects.Evict(task.uid, task.namespace, task.name, step.reason))
+    cycle.effects.append(effects.Evict(task.uid, task.namespace, task.name, step.reason, gently))
 
 
 def expect(cycle: Cycle, step: Evict) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from pumice.scheduler.cycle import sharding
 from pumice.scheduler.cycle.cycle import RETRY, Cycle
 from pumice.scheduler.framework import Framework
-from pumice.scheduler.state.jobs import Job, QueueState
+from pumice.scheduler.state.jobs import Job, QueueState, Task
 from pumice.scheduler.state.scheduling_queue import Hint, QueueEvent
 from pumice.scheduler.state.tasks import Reason, by_gang, by_queue
 
@@ -148,3 +148,9 @@ def candidates(queue: QueueState) -> list[Job]:
 def newcomers(queue: QueueState) -> list[Job]:
     """Those of them that have no place in its line yet."""
     return list(queue.active.fresh) if queue.present else []
+
+
+def claimants(cycle: Cycle, job: Job) -> list[Task]:
+    """Its pods that may be tried, in order."""
+    tasks = [task for task in job.pending.values() if not task.gated and task.backoff.until <= cycle.now]
+    return sorted(tasks, key=cycle.framework.task_order_key)

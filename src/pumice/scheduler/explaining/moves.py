@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pumice.model.errors import BadInput, nearest
-from pumice.scheduler.cycle.actions.preempt import claimants
 from pumice.scheduler.cycle.cycle import Cycle
-from pumice.scheduler.cycle.defragmenting.movers import MIN_AGE, Mover, mover
+from pumice.scheduler.cycle.defragmenting.asking import Limits, Stays, gang_of, movers_of, refusal_of
 from pumice.scheduler.cycle.defragmenting.search import FreeCard, Plan, Search, free_cards, openings
 from pumice.scheduler.cycle.defragmenting.trial import Trial
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.explaining.room import PLACING
 from pumice.scheduler.state.jobs import Job, Status, Task
-from pumice.scheduler.state.tasks import Cause
-
-LOOKS = 40_000
-"""Looks for a place in one search: some seconds."""
-MOST = 4
-"""Pods that are moved at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """``moves``: pods that are moved at most; ``min_age``: seconds for which each has run at least."""
-
-    moves: int = MOST
-    min_age: float = MIN_AGE
-    looks: int = LOOKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +54,6 @@ class ForCards:
 Goal = ForPod | ForGroup | ForCards
 
 
-@dataclass(frozen=True, slots=True)
-class Stays:
-    """So many pods that are not moved for one reason. ``pod`` is one of them."""
-
-    number: int
-    pod: str
-    reason: str
-
-
 @dataclass(slots=True)
 class Question:
     """``needless``: why nothing is to be moved, or why moving does not help; empty: there is something to search for."""
@@ -118,11 +92,11 @@ def question(engine: Engine, goal: Goal, now: float, limits: Limits) -> Question
     if (named is None and cycle.framework.job_ready(job)) or (named is not None and named.status is not Status.PENDING):
         where = f"{named.node} takes it" if named is not None else "it has all the pods that it needs"
         return Question(goal, f"{where}: nothing is to be moved", reached=True)
-    waiting = _gang(cycle, job, named)
-    refusal = _refusal(cycle, job, waiting)
+    waiting = gang_of(cycle, job, named)
+    refusal = refusal_of(cycle, job, waiting)
     if refusal:
         return Question(goal, refusal, claimants=tuple(waiting))
-    movers, stays = _movers(cycle, now, limits, max(job.priority, *(task.priority for task in waiting)))
+    movers, stays = movers_of(cycle, now, limits, max(job.priority, *(task.priority for task in waiting)))
     return Question(goal, "", False, tuple(waiting), (), Search(trial, movers, waiting), len(movers), stays)
 
 
@@ -144,47 +118,6 @@ def _named(engine: Engine, goal: Goal) -> tuple[Job | None, Task | None]:
     return None, None
 
 
-def _gang(cycle: Cycle, job: Job, named: Task | None) -> list[Task]:
-    """The pods that have to start together, with the one that is named."""
-    tasks = claimants(cycle, job)
-    if named is not None and named in tasks:
-        tasks.remove(named)
-        tasks.insert(0, named)
-    return tasks[: max(1, job.min_available - job.ready_count)]
-
-
-def _refusal(cycle: Cycle, job: Job, waiting: Sequence[Task]) -> str:
-    """Why moving pods cannot let it start; empty where it may."""
-    if not waiting:
-        return "none of its pods may be tried now: scheduling gates hold them, or the API server refused them a moment ago"
-    if job.refusal is not None:
-        return f"moving pods does not help: {job.refusal.text}"
-    if job.ready_count + len(waiting) < job.min_available:
-        return f"moving pods does not help: its gang of {job.min_available} lacks pods"
-    for task in waiting:
-        if task.error is not None and task.error.cause in (Cause.QUEUE, Cause.GATED):
-            return f"moving pods does not help: {task.error.text}"
-        if cycle.placer.hopeless(task.cls):
-            return f"moving pods does not help: no node can hold pod {task.key}, whoever leaves"
-    return ""
-
-
-def _movers(cycle: Cycle, now: float, limits: Limits, below: int | None = None) -> tuple[Mapping[str, Mover], tuple[Stays, ...]]:
-    movers: dict[str, Mover] = {}
-    why: Counter[str] = Counter()
-    example: dict[str, str] = {}
-    for task in cycle.state.tasks.values():
-        if not task.node:
-            continue
-        found = mover(cycle.state, task, now, limits.min_age, below)
-        if isinstance(found, Mover):
-            movers[task.uid] = found
-        else:
-            why[found] += 1
-            example.setdefault(found, task.key)
-    return movers, tuple(Stays(number, example[reason], reason) for reason, number in why.most_common())
-
-
 def _cards(cycle: Cycle, trial: Trial, goal: ForCards, now: float, limits: Limits) -> Question:
     free, held = free_cards(trial, goal.model)
     if not free and not held:
@@ -196,6 +129,6 @@ def _cards(cycle: Cycle, trial: Trial, goal: ForCards, now: float, limits: Limit
         return Question(goal, f"{len(free)} are free already: nothing is to be moved", reached=True, free=tuple(free))
     if len(free) + len(held) < goal.number:
         return Question(goal, f"moving pods does not help: there are {len(free) + len(held)} such cards", free=tuple(free))
-    movers, stays = _movers(cycle, now, limits)
+    movers, stays = movers_of(cycle, now, limits)
     ways = openings(free, held, movers, goal.number, limits.moves)
     return Question(goal, "", False, (), tuple(free), Search(trial, movers, (), ways), len(movers), stays)

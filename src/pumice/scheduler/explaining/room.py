@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from pumice.model.cards import Allocation
 from pumice.model.errors import BadInput
-from pumice.scheduler.cycle.actions.preempt import claimants
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.preemption.preemptor import Preemptor, Trial
 from pumice.scheduler.cycle.preemption.victims import (
@@ -18,6 +17,7 @@ from pumice.scheduler.cycle.preemption.victims import (
     inside_a_job,
     stays,
 )
+from pumice.scheduler.cycle.queueing import claimants
 from pumice.scheduler.cycle.statement import Evict, Nomination, Place
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.state.jobs import Status, Task

@@ -7,8 +7,8 @@ goes on in the next one, unless the node's devices or what is in use of them hav
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Final
 
@@ -21,6 +21,7 @@ from pumice.claims.reasons import Cause, Unallocated
 from pumice.claims.search import BUDGET, Search, allocate
 from pumice.claims.selecting import Selections
 from pumice.claims.slices import Node
+from pumice.model.cards import Allocation as Grant
 from pumice.model.refusal import FitError, Short
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.device_claims import CONSUMERS_MOST, Reserved, Wanted
@@ -118,9 +119,10 @@ class ClaimSearch:
                 fits[place] = False
         return fits
 
-    def on(self, cls: PodClass, node: str) -> Found | Unallocated | None:
-        """Return the devices there, or why there are none; None where the cycle has no more time for the search."""
-        known = self._known(cls, node)
+    def on(self, cls: PodClass, node: str, shares: Sequence[Grant] = ()) -> Found | Unallocated | None:
+        """Return the devices there, or why there are none; None where the cycle has no more time for the search. ``shares``: of
+        cards, which the pod is to have there besides."""
+        known = self._known(cls, node) if not shares else None
         if known is not None:
             return known
         prepared = self._prepared(cls)
@@ -129,13 +131,14 @@ class ClaimSearch:
         asked, places = prepared
         if not asked:
             return tuple(None for _ in cls.device_claims)
-        revision, begun = self._revision(cls, node), self._begun.pop(cls, None)
+        revision, begun = (self._revision(cls, node), tuple(shares)), self._begun.pop(cls, None)
         if begun is None or (begun.node, begun.revision) != (node, revision):
-            begun = _Begun(node, revision, self._search(asked, node))
+            cards = self.state.ledger.shared_cards(node, plus=shares)
+            begun = _Begun(node, revision, self._search(asked, node, cards=cards))
         answer = self._go_on(cls, begun)
         if answer is None:
             return None
-        return self._answered(cls, node, revision, answer, places)
+        return self._answered(cls, node, None if shares else revision[0], answer, places)
 
     def _go_on(self, cls: PodClass, begun: _Begun) -> tuple[Allocation, ...] | Unallocated | None:
         began = self.tick()
@@ -164,6 +167,8 @@ class ClaimSearch:
     def _answered(
         self, cls: PodClass, node: str, revision: object, answer: tuple[Allocation, ...] | Unallocated, places: list[int]
     ) -> Found | Unallocated:
+        if isinstance(answer, Unallocated) and revision is None:
+            return answer  # of these shares alone
         if isinstance(answer, Unallocated):
             self._refused.setdefault(cls, {})[node] = revision, answer
             self._refused.move_to_end(cls)
@@ -183,14 +188,16 @@ class ClaimSearch:
     def _revision(self, cls: PodClass, node: str) -> object:
         claims, row = self.state.device_claims, self.state.ledger.table.row_of.get(node, -1)
         facts = self.state.ledger.table.facts[row] if row >= 0 else None
-        return claims.revision(node), claims.judged_by(one for one in cls.device_claims if one.key), facts and id(facts.labels)
+        shares, judged = self.state.ledger.shares_news.get(node, 0), claims.judged_by(one for one in cls.device_claims if one.key)
+        return claims.revision(node), shares, judged, facts and id(facts.labels)
 
     # -- nodes as they will be ----------------------------------------------------------------------------------------
 
     def in_future(
-        self, cls: PodClass, node: str, without: Collection[str], plus: Iterable[Reserved] = ()
+        self, cls: PodClass, node: str, without: Collection[str], plus: Iterable[Reserved] = (), shares: Sequence[Grant] = ()
     ) -> Found | Unallocated:
-        """Return the devices there once these pods have given back what they alone use, and others have what is promised."""
+        """Return the devices there once these pods have given back what they alone use, and others have what is promised.
+        ``shares``: see ``on``."""
         prepared = self._prepared(cls)
         if isinstance(prepared, Unallocated):
             return prepared
@@ -200,7 +207,8 @@ class ClaimSearch:
             return Unallocated(Cause.NODE, f"node {node}: claims of the pod have their devices elsewhere")
         if not asked:
             return tuple(None for _ in cls.device_claims)
-        search = self._search(asked, node, without, plus, FUTURE)
+        cards = self.state.ledger.shared_cards(node, set(without), shares, promised=True)
+        search = self._search(asked, node, without, plus, FUTURE, cards)
         while True:
             try:
                 next(search)
@@ -276,10 +284,13 @@ class ClaimSearch:
 
     def _search(
         self, asked: list[ResourceClaim], node: str, without: Collection[str] = (), plus: Iterable[Reserved] = (),
-        budget: int = BUDGET,
+        budget: int = BUDGET, cards: Mapping[str, str] | None = None,
     ) -> Search[tuple[Allocation, ...] | Unallocated]:  # fmt: skip
         claims, table = self.state.device_claims, self.state.ledger.table
         facts = table.facts[table.row_of[node]]
         labels = facts.labels if facts is not None else {}
-        return allocate(asked, Node(node, labels), claims.slices, claims.classes, claims.usage(node, without, plus),
+        usage = claims.usage(node, without, plus)
+        if cards:
+            usage = replace(usage, cards=cards)
+        return allocate(asked, Node(node, labels), claims.slices, claims.classes, usage,
                         share_id=lambda: "of the class", budget=budget)  # fmt: skip

@@ -7,7 +7,7 @@ terms that select it. What is remembered is dropped when the class is unschedula
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -310,13 +310,15 @@ class Placer:
         for place in range(len(rows)) if scores is None else np.argsort(-scores, kind="stable"):
             row = int(rows[place])
             allocations = self._future_allocations(cls, table.name(row))
-            claims = self._future_claims(cls, table.name(row)) if cls.device_claims and allocations is not None else ()
-            if allocations is not None and claims is not None:
+            if allocations is None:
+                continue
+            claims = self._future_claims(cls, table.name(row), allocations) if cls.device_claims else ()
+            if claims is not None:
                 yield Choice(table.name(row), row, allocations, 0.0, claims or None)
 
-    def _future_claims(self, cls: PodClass, node: str) -> Found | None:
+    def _future_claims(self, cls: PodClass, node: str, shares: Sequence[Allocation]) -> Found | None:
         ledger = self.state.ledger
-        answer = self.evaluation.claims.in_future(cls, node, ledger.leaving(node), ledger.promised_claims(node))
+        answer = self.evaluation.claims.in_future(cls, node, ledger.leaving(node), ledger.promised_claims(node), shares)
         return None if isinstance(answer, Unallocated) else answer
 
     def refused_in_future(self, cls: PodClass, rows: Rows) -> NDArray[np.bool_]:
@@ -357,7 +359,7 @@ class Placer:
         mend closes all of them."""
         if not cls.device_claims or choice.claims is not None:
             return choice
-        answer = self.evaluation.claims.on(cls, choice.node)
+        answer = self.evaluation.claims.on(cls, choice.node, choice.allocations)
         if isinstance(answer, Unallocated) and answer.cause is not Cause.NODE and kept is not None:
             kept.masked[:] = -np.inf
             kept.leaders = None

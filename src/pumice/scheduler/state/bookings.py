@@ -97,6 +97,10 @@ class AssignmentCache:
             _ADMITTED if admitted else _AWAITED,
         )
 
+    def tells(self, uid: str) -> bool:
+        """Return whether the pod tells of cards that it holds."""
+        return uid in self._kept
+
     def hand_out(self, node: str, text: str) -> bool:
         """Take over what the node's plugin says now. Return True when that is something else than before."""
         if self._handed.get(node, "") == text:
@@ -248,6 +252,7 @@ class Bookings:
 
     def __post_init__(self) -> None:
         self.reports = Reports(self.problems)
+        self.ledger.unread = self.assignments.tells
 
     def hold(self, pod: Pod, kind: Kind, status: Status) -> None:
         """Bring the ledger in line with what the API server says of this pod."""

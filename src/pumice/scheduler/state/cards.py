@@ -26,7 +26,7 @@ from pumice.devices.protocol import (
     Ranking,
 )
 from pumice.model.cards import Allocation, Mode
-from pumice.model.refusal import FitError
+from pumice.model.refusal import FitError, Refusal
 from pumice.scheduler.state.card_states import CardStates, NamedNodes, State
 from pumice.scheduler.state.device_table import CardUse, NodeDevices
 
@@ -43,6 +43,8 @@ class DeviceTable:
         self.device_type = device_type
         self._ranking = device_type.ranking
         self.nodes: dict[str, NodeDevices] = {}
+        self.nodes_with: dict[str, tuple[str, ...]] = {}
+        """By the UUID of a card; a UUID on two nodes is a mistake, and both are meant by it."""
         self.states = CardStates()
         self._rows: dict[str, int] = {}
         self._names: dict[int, str] = {}
@@ -76,7 +78,10 @@ class DeviceTable:
             self._named.forget(old)
             self._behind.pop(name, None)  # its places may be fewer now
             self._count_kinds(old.inventory, -1)
+            self._forget_cards(old)
         node_devices = NodeDevices.empty(name, inventory)
+        for card in inventory.cards:
+            self.nodes_with[card.uuid] = (*self.nodes_with.get(card.uuid, ()), name)
         self.nodes[name], self._rows[name], self._names[row] = node_devices, row, name
         self._named.add(node_devices)
         self._count_kinds(inventory, 1)
@@ -90,10 +95,17 @@ class DeviceTable:
             self._named.forget(node_devices)
             self._behind.pop(name, None)
             self._count_kinds(node_devices.inventory, -1)
+            self._forget_cards(node_devices)
         row = self._rows.pop(name, None)
         if row is not None:
             del self._names[row]
             self.states.put(row, None)
+
+    def _forget_cards(self, node_devices: NodeDevices) -> None:
+        for uuid in node_devices.by_uuid:
+            left = tuple(name for name in self.nodes_with.pop(uuid, ()) if name != node_devices.name)
+            if left:
+                self.nodes_with[uuid] = left
 
     def _count_kinds(self, inventory: Inventory, sign: int) -> None:
         if self.device_type.late_quota is None:
@@ -137,6 +149,14 @@ class DeviceTable:
             self._named.note(node_devices, node_devices.marks[uid], -1)
         places, doubted = node_devices.discharge(uid)
         self._write(node_devices, places, facts=doubted)
+
+    def doubt(self, name: str, holder: str, doubts: tuple[Refusal, ...]) -> bool:
+        """See ``NodeDevices.doubt``."""
+        node_devices = self.nodes[name]
+        changed = node_devices.doubt(holder, doubts)
+        if changed:
+            self._write(node_devices, (), facts=True)
+        return changed
 
     def remark(self, uid: str, allocation: Allocation, marks: Marks) -> bool:
         """The marks of a pod that is booked here are others now. Whether some ask looks at marks."""

@@ -25,6 +25,7 @@ from pumice.claims.usage import Usage, usage_of
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
 from pumice.ports.cluster import Json
+from pumice.scheduler.state.claimed_cards import ClaimedCards
 from pumice.scheduler.state.nodes import NodeTable
 from pumice.wire.objects import Pod
 from pumice.wire.pod_claims import claims_of
@@ -119,6 +120,7 @@ class DeviceClaims:
     """Told the uid of a pod that no claim is reserved for any more."""
     decisions: dict[str, Decision] = field(default_factory=dict)
     """By the uid of the claim."""
+    cards: ClaimedCards = field(init=False)
     _specs: dict[bytes, Spec] = field(default_factory=dict)
     _held: dict[PoolID, dict[str, tuple[Result, ...]]] = field(default_factory=lambda: defaultdict(dict))
     """By pool and uid of the claim, what is in use."""
@@ -140,6 +142,9 @@ class DeviceClaims:
     _class_version: int = 0
     _lifted: set[str] = field(default_factory=set)
     """Pods that are off the books for a question."""
+
+    def __post_init__(self) -> None:
+        self.cards = ClaimedCards(self.slices)
 
     # -- what the API server shows ------------------------------------------------------------------------------------
 
@@ -315,6 +320,10 @@ class DeviceClaims:
         """Return the claims that a pod names which waits for a place."""
         return self._named_by.get(uid, ())
 
+    def key_of(self, uid: str) -> str:
+        """Return namespace and name of a claim by its uid."""
+        return self._keys.get(uid, uid)
+
     def reserved_for(self, uid: str) -> bool:
         """Return whether the API server shows a claim that is reserved for the pod, whether it is there or not."""
         return uid in self._consumed
@@ -370,7 +379,9 @@ class DeviceClaims:
         elif pod in self._consumed:
             self._lifted.add(pod)
         for key in self._consumed.get(pod, ()):
-            pools = self._pools_of.get(self.claims[key].uid, frozenset())
+            uid = self.claims[key].uid
+            self.cards.set_aside(uid, back=not self._is_free(uid, self._lifted))
+            pools = self._pools_of.get(uid, frozenset())
             for pool in pools:
                 self._revisions[pool] += 1
             self._touch(pools, gain=False)
@@ -408,6 +419,14 @@ class DeviceClaims:
         claim, decision = self.claims.get(self._keys.get(uid, "")), self.decisions.get(uid)
         pods = (claim.consumers if claim is not None else frozenset()) | (decision.pods if decision is not None else set())
         return bool(pods) and pods <= set(gone)
+
+    def _results_of(self, uid: str) -> list[Result]:
+        return [one for pool in self._pools_of.get(uid, ()) for one in self._held[pool][uid]]
+
+    def freed_by(self, gone: Collection[str], placed: Iterable[Reserved] = ()) -> list[str]:
+        """Return the uids of claims that nobody uses once these pods are gone. ``placed``: claims that were decided for them."""
+        known = {self.claims[key].uid for pod in gone for key in self._consumed.get(pod, ()) if key in self.claims}
+        return [uid for uid in known | {one.uid for one in placed} if self._is_free(uid, gone)]
 
     def _usage_of(self, pool: PoolID) -> Usage:
         found = self._usage.get(pool)
@@ -448,6 +467,7 @@ class DeviceClaims:
         if by_pool:
             self._pools_of[uid] = frozenset(by_pool)
         if changed:
+            self.cards.holds(uid, results, gain=less and not trial)
             self._touch(changed, gain=less and not trial)
 
     def _touch(self, pools: Iterable[PoolID], *, gain: bool) -> None:
@@ -470,6 +490,8 @@ class DeviceClaims:
         for pool in pools:
             self._usage.pop(pool, None)
             self._revisions[pool] += 1
+            for uid in self._held.get(pool, ()):
+                self.cards.holds(uid, self._results_of(uid), gain=True)
         self._touch(pools, gain=True)
         for row in rows:
             self.table.touch(row, gain=True)
@@ -514,6 +536,7 @@ class DeviceClaims:
                 whole[result.driver, result.pool][uid].append(result)
         if {pool: {uid: tuple(some) for uid, some in held.items()} for pool, held in whole.items()} != self._held:
             yield "what is in use of the pools is not what claims and decisions hold"
+        yield from self.cards.validate()
         for pod, keys in self._consumed.items():
             if any(pod not in self.claims[key].consumers for key in keys if key in self.claims):
                 yield f"pod {pod} is said to use a claim that is not reserved for it"

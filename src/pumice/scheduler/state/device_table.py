@@ -80,6 +80,16 @@ class NodeDevices:
             self.doubts[uid] = allocation.doubts
         return tuple(by_card)
 
+    def doubt(self, holder: str, doubts: tuple[Refusal, ...]) -> bool:
+        """Close cards, by their UUIDs, for as long as that holder, which is no pod, has something of them. Return whether that
+        is new."""
+        before = self.doubts.get(holder, ())
+        if doubts:
+            self.doubts[holder] = doubts
+        else:
+            self.doubts.pop(holder, None)
+        return before != doubts
+
     def remark(self, uid: str, allocation: Allocation, marks: Marks) -> None:
         """Take over other marks of a pod that holds something here."""
         self.marks.pop(uid, None)
@@ -148,6 +158,8 @@ def _future(node_devices: NodeDevices, without: Iterable[str], plus: Mapping[str
             if uid in usage.holders:
                 _unbook(usage, uid)
     for uid, allocation in plus.items():
+        if allocation.doubts:
+            doubts[uid] = allocation.doubts
         for place, container_devices in _by_card(copy, allocation).items():
             _book(usages[place], uid, container_devices)
     return copy

@@ -9,7 +9,7 @@ keeps its holdings here, so that they are charged again when it returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ from enum import IntEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pumice.claims.attributes import cards_of
 from pumice.devices.protocol import NO_MARKS, DeviceSharing, Marks, NodeCards
 from pumice.model.cards import Allocation
 from pumice.model.refusal import Refusal
@@ -94,6 +95,10 @@ class Ledger:
     nominated: dict[str, dict[str, Placement]] = field(default_factory=dict)
     terms: TermIndex = field(default_factory=TermIndex)
     device_claims: DeviceClaims = field(init=False)
+    unread: Callable[[str], bool] = lambda uid: False
+    """Whether a pod's annotations tell of cards, which its node may not register for the moment."""
+    shares_news: dict[str, int] = field(default_factory=dict)
+    """By node, raised when what pods hold of its cards changes."""
     _ahead: bool = False
     """True where ``terms`` are as they will be (``as_nominated``)."""
     _serial: int = 0
@@ -101,6 +106,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         self.device_claims = DeviceClaims(self.table)
+        self.device_claims.cards.changed = self._claimed
 
     # -- the life of a holding ----------------------------------------------------------------------------------
 
@@ -269,7 +275,7 @@ class Ledger:
                 uid,
                 nomination.node,
                 nomination.request,
-                tuple(map(_closed, nomination.allocations)),
+                tuple(map(closed_to_others, nomination.allocations)),
                 PlacementState.RESERVED,
                 nomination.marks,
                 claims=nomination.claims,
@@ -281,7 +287,7 @@ class Ledger:
         placement = self.placements[uid]
         nomination = self.pipelined[uid] = copy(placement)
         self.nominated.setdefault(placement.node, {})[uid] = nomination
-        closed = tuple(map(_closed, placement.allocations))
+        closed = tuple(map(closed_to_others, placement.allocations))
         if any(allocation.doubts for allocation in closed):
             self._cards(placement, -1)
             placement.allocations = closed
@@ -325,7 +331,52 @@ class Ledger:
             for allocation in allocated.allocations
             if allocation.device_type == device_type
         }
+        gone = [*gone]
+        placed = [one for uid in gone if uid in self.placements for one in self.placements[uid].claims]
+        for one in self.promised_claims(node):
+            if (closed := _cards_of(one)) and one.allocation is not None:
+                doubts = tuple(Refusal(uuid, f"it is promised to claim {one.key}") for uuid in closed)
+                plus[one.uid] = Allocation(device_type, node, (), self._of_node(device_type, node, doubts))
+        gone += self.device_claims.freed_by(set(gone), placed)
         return self.device_tables[device_type].view(node, without=gone, plus=plus)
+
+    # -- cards of claims ----------------------------------------------------------------------------------------
+
+    def shared_cards(
+        self, node: str, without: Collection[str] = (), plus: Iterable[Allocation] = (), *, promised: bool = False
+    ) -> dict[str, str]:
+        """Return by UUID the cards that pods there hold shares of, and that in words: claims can have none of them. Under the
+        empty UUID what nobody knows the card of. ``without``: as if these pods were gone; ``promised``: and those that were
+        promised a place there had it; ``plus``: and these shares were there."""
+        there = {uid: placement for uid, placement in self.by_node.get(node, {}).items() if uid not in without}
+        held = [one for placement in there.values() for one in placement.allocations]
+        if promised:
+            held += (one for placement in self.nominated.get(node, {}).values() for one in placement.allocations)
+        registered = any(node in device_table.nodes for device_table in self.device_tables.values())
+        if not registered and any(not one.allocations and self.unread(uid) for uid, one in there.items()):
+            return {"": _UNKNOWN}
+        return {
+            uuid: _SHARED if uuid else _UNKNOWN
+            for one in (*held, *plus)
+            for uuid in (*(device.uuid for device in one.container_devices), *(doubt.field for doubt in one.doubts))
+        }
+
+    def _claimed(self, claim: str, before: frozenset[str], now: frozenset[str], gain: bool) -> None:
+        """Cards that claims hold take no annotated pods."""
+        for device_table in self.device_tables.values():
+            for node in {name for uuid in before | now for name in device_table.nodes_with.get(uuid, ())}:
+                if self._close(device_table, node, claim) and (row := self.table.row_of.get(node)) is not None:
+                    self.table.touch(row, gain=gain)
+
+    def _close(self, device_table: DeviceTable, node: str, claim: str) -> bool:
+        cards, own = self.device_claims.cards.by_card, device_table.nodes[node].by_uuid
+        key = self.device_claims.key_of(claim)
+        held = tuple(Refusal(uuid, f"claim {key} holds it") for uuid in own if claim in cards.get(uuid, ()))
+        return device_table.doubt(node, claim, held)
+
+    def _of_node(self, device_type: str, node: str, doubts: Iterable[Refusal]) -> tuple[Refusal, ...]:
+        own = self.device_tables[device_type].nodes[node].by_uuid
+        return tuple(one for one in doubts if one.field in own)
 
     @contextmanager
     def as_nominated(self) -> Iterator[None]:
@@ -414,6 +465,7 @@ class Ledger:
             if facts is not None:
                 for device_table in self.device_tables.values():
                     device_table.put(name, row, device_table.device_type.inventory(facts.node), self.table.capacity)
+                    self._close_all(device_table, name)
                 self.table.touch(row, gain=True)
 
     def regrant(self, uid: str, allocations: tuple[Allocation, ...], marks: Marks) -> None:
@@ -448,6 +500,14 @@ class Ledger:
             for allocation in placement.allocations:
                 if allocation.device_type == device_table.device_type.name:
                     device_table.charge(placement.uid, allocation, placement.marks)
+        self._close_all(device_table, name)
+
+    def _close_all(self, device_table: DeviceTable, node: str) -> None:
+        """The cards of a node are new: those that claims hold are closed."""
+        if node in device_table.nodes:
+            claimed = self.device_claims.cards.by_card
+            for claim in {claim for uuid in device_table.nodes[node].by_uuid for claim in claimed.get(uuid, ())}:
+                self._close(device_table, node, claim)
 
     # -- booking ------------------------------------------------------------------------------------------------
 
@@ -503,6 +563,8 @@ class Ledger:
             self._set_going(placement, 1)
 
     def _cards(self, placement: Placement, sign: int) -> None:
+        if placement.allocations or self.unread(placement.uid):
+            self.shares_news[placement.node] = self.shares_news.get(placement.node, 0) + 1
         for allocation in placement.allocations:
             device_table = self.device_tables.get(allocation.device_type)
             if device_table is not None:
@@ -554,7 +616,16 @@ class Ledger:
         return {"nodes": nodes, "cards": cards, "held": allocated, "terms": self.terms.fingerprint(self.table.row_of)}
 
 
-def _closed(allocation: Allocation) -> Allocation:
+_SHARED, _UNKNOWN = "annotated pods have shares of its card", "annotated pods hold cards of the node, and nobody knows which"
+
+
+def _cards_of(reserved: Reserved) -> list[str]:
+    """Return the cards of what was decided for a claim."""
+    devices = reserved.allocation.devices if reserved.allocation is not None else ()
+    return [card for one in devices if not one.admin_access for card in cards_of(one.place.device, one.place.id.driver)]
+
+
+def closed_to_others(allocation: Allocation) -> Allocation:
     """The same, and nobody else on the cards of which it takes a slot."""
     cards = dict.fromkeys(
         container_device.uuid for container_device in allocation.container_devices if container_device.slot is not None

@@ -19,6 +19,7 @@ from pumice.scheduler.state.domains import HyperNodes
 from pumice.scheduler.state.groups import Groups
 from pumice.scheduler.state.jobs import Job, QueueState, Task
 from pumice.scheduler.state.ledger import Ledger
+from pumice.scheduler.state.moves import Moves
 from pumice.scheduler.state.nominations import Nominations, Reservations, TerminatingPods
 from pumice.scheduler.state.pods import Elsewhere, Pods
 from pumice.scheduler.state.queues import Charges
@@ -50,6 +51,7 @@ class State:
         self.elsewhere = Elsewhere(self.ledger.table)
         self.terminating = TerminatingPods(self.scheduling_queue, self.ledger, self.nominations, tasks)
         self.reservations = Reservations(self.ledger, self.scheduling_queue)
+        self.moves = Moves(self.ledger, self.scheduling_queue, self.nominations)
         self.groups = Groups(
             self.scheduling_queue, self.uids, versions, self.problems, default_queue, implicit_groups, names_groups,
         )  # fmt: skip

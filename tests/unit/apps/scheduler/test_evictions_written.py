@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.status_writer import StatusWriter
 from pumice.effects.vocabulary import Evict, Nominate, SchedulerEffect
-from pumice.ports.cluster import Json, Resource
+from pumice.ports.cluster import ApiError, Json, Resource
 
 
 class Recorder:
@@ -18,9 +20,16 @@ class Recorder:
 
     def __init__(self) -> None:
         self.requested: list[tuple[str, str, Any]] = []
+        self.answers: list[ApiError] = []
+        """What the next evictions are refused with."""
 
-    async def create(self, resource: Resource, obj: Json, namespace: str = "") -> Json:
-        self.requested.append(("create", resource.plural, obj.get("reason")))
+    async def create(self, resource: Resource, obj: Json, namespace: str = "", *, subresource: str = "", name: str = "") -> Json:
+        if subresource:
+            self.requested.append((subresource, name, obj["deleteOptions"]["preconditions"]["uid"]))
+            if self.answers:
+                raise self.answers.pop(0)
+        else:
+            self.requested.append(("create", resource.plural, obj.get("reason")))
         return obj
 
     async def patch(self, resource: Resource, name: str, body: Json, namespace: str = "", **how: Any) -> Json:
@@ -31,9 +40,10 @@ class Recorder:
         self.requested.append(("delete", name, uid))
 
 
-def written(*effects: SchedulerEffect, leads: bool = True) -> tuple[Recorder, list[str]]:
+def written(*effects: SchedulerEffect, leads: bool = True, answers: Iterable[ApiError] = ()) -> tuple[Recorder, list[str]]:
     """Return the requests of these effects, and the refused evictions."""
     cluster, refused = Recorder(), list[str]()
+    cluster.answers.extend(answers)
 
     async def allowed() -> bool:
         return leads
@@ -74,3 +84,33 @@ def test_a_pod_is_nominated_for_the_node_where_room_is_made_and_no_longer_when_t
     assert cluster.requested == [("patch", "high", {"nominatedNodeName": "n1"})]
     cluster, _ = written(Nominate("u1", "default", "high", ""))
     assert cluster.requested == [("patch", "high", {"nominatedNodeName": None})]
+
+
+MOVED = Evict("u1", "default", "low", "defrag", gently=True)
+
+
+def test_a_pod_that_is_moved_is_evicted_by_the_api_that_asks_its_budgets_and_is_not_marked() -> None:
+    cluster, refused = written(MOVED)
+    assert cluster.requested == [("eviction", "low", "u1"), ("create", "events", "Evict")]
+    assert not refused
+
+
+@pytest.mark.parametrize("code", [403, 409, 422, 429])
+def test_a_budget_that_allows_no_eviction_ends_it_at_once(code: int) -> None:
+    cluster, refused = written(MOVED, answers=[ApiError(code, "Refused", "it would violate the budget")])
+    assert cluster.requested == [("eviction", "low", "u1")]
+    assert refused == ["low: it would violate the budget"]
+
+
+def test_an_answer_that_was_lost_is_asked_for_again_and_one_that_never_comes_is_a_refusal() -> None:
+    cluster, refused = written(MOVED, answers=[ApiError(500, "Lost", "lost")])
+    assert cluster.requested == [*2 * [("eviction", "low", "u1")], ("create", "events", "Evict")]
+    assert not refused
+    _, refused = written(MOVED, answers=99 * [ApiError(500, "Lost", "several budgets")])
+    assert refused == ["low: the API server did not carry it out in 6 attempts"]
+
+
+def test_without_the_lease_no_pod_is_moved() -> None:
+    cluster, refused = written(MOVED, leads=False)
+    assert not cluster.requested
+    assert refused == ["low: this scheduler leads no longer"]

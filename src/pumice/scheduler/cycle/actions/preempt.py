@@ -9,10 +9,10 @@ from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.preemption.nominating import carry_out, hold, record_evictions
 from pumice.scheduler.cycle.preemption.preemptor import Preemptor, Trial
 from pumice.scheduler.cycle.preemption.victims import Scope, between_jobs, between_queues, inside_a_job
-from pumice.scheduler.cycle.queueing import queues
+from pumice.scheduler.cycle.queueing import claimants, queues
 from pumice.scheduler.cycle.statement import Evict, Place
 from pumice.scheduler.state.domains import bound_together, policies_of
-from pumice.scheduler.state.jobs import Job, QueueState, Task
+from pumice.scheduler.state.jobs import Job, QueueState
 from pumice.scheduler.state.tasks import Status
 
 # -- starving jobs, and what becomes of a trial ------------------------------------------------------------------------
@@ -33,12 +33,6 @@ def starving(cycle: Cycle, action: str, admitted: Callable[[QueueState], bool] =
             if framework.job_starving(job):
                 first = False
                 yield job
-
-
-def claimants(cycle: Cycle, job: Job) -> list[Task]:
-    """Its pods that may be tried, in order."""
-    tasks = [task for task in job.pending.values() if not task.gated and task.backoff.until <= cycle.now]
-    return sorted(tasks, key=cycle.framework.task_order_key)
 
 
 def settle(cycle: Cycle, preemptor: Preemptor, job: Job, trial: Trial) -> bool:

@@ -6,8 +6,10 @@ read is not believed: the work since the start counts as lost.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
+from pumice.model.cards import Allocation
 from pumice.scheduler.cycle.preemption.victims import stands_without
 from pumice.scheduler.state.jobs import Task
 from pumice.scheduler.state.state import State
@@ -29,6 +31,34 @@ class Mover:
     since: str
     doubt: str = ""
     budgets: tuple[str, ...] = ()
+    held: tuple[Allocation, ...] = ()
+
+
+@dataclass(slots=True)
+class Movers(Mapping[str, Mover]):
+    """Those of all pods that may be moved, by uid, each looked at when it is asked for: few are."""
+
+    state: State
+    now: float
+    min_age: float
+    below: int | None
+    _known: dict[str, Mover | str] = field(default_factory=dict)
+
+    def __getitem__(self, uid: str) -> Mover:
+        found = self._known.get(uid)
+        if found is None:
+            task = self.state.tasks.get(uid)
+            found = "it is of another scheduler" if task is None else mover(self.state, task, self.now, self.min_age, self.below)
+            self._known[uid] = found
+        if isinstance(found, str):
+            raise KeyError(uid)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return (uid for uid in self.state.tasks if uid in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def mover(state: State, task: Task, now: float, min_age: float = MIN_AGE, below: int | None = None) -> Mover | str:
@@ -57,10 +87,12 @@ def mover(state: State, task: Task, now: float, min_age: float = MIN_AGE, below:
     if broken is not None:
         return f"PodDisruptionBudget {broken} allows no disruption"
     budgets = tuple(budget.name for budget in state.budgets.guarding(task))
+    placement = state.ledger.placements.get(task.uid)
+    held = () if placement is None else placement.allocations
     saved, doubt = _checkpoint(task.moving.checkpoint, started, now)
     if saved is None:
-        return Mover(task, now - started, "start", doubt, budgets)
-    return Mover(task, now - saved, "checkpoint", "", budgets)
+        return Mover(task, now - started, "start", doubt, budgets, held)
+    return Mover(task, now - saved, "checkpoint", "", budgets, held)
 
 
 def _checkpoint(text: str, started: float, now: float) -> tuple[float | None, str]:

@@ -8,6 +8,7 @@ least comes first. The search is bounded by a number of looks for a place, and s
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, islice
@@ -21,6 +22,8 @@ from pumice.scheduler.state.jobs import Task
 
 ALTERNATIVES = 12
 """Plans of equal length that are compared."""
+NODES = 64
+"""Nodes between two questions whether it is late: those that nobody may leave cost no look for a place."""
 SETS = 2000
 """Sets of cards that are looked at, in order of how many pods they hold."""
 
@@ -92,14 +95,13 @@ class Search:
     movers: Mapping[str, Mover]
     claimants: Sequence[Task]
     openings: Sequence[Opening] = (Opening(),)
+    after: str = ""
+    """Nodes whose names come after this one are looked at first, those before it at the end."""
     cut_short: bool = False
     """True where looks ran out before all of a number of moves was tried."""
+    last: str = ""
+    """The node at which they did."""
     _lifted: set[str] = field(default_factory=set)
-    _held: dict[str, tuple[Allocation, ...]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        placements = self.trial.cycle.state.ledger.placements
-        self._held = {uid: placements[uid].allocations for uid in self.movers}
 
     def plans(self, most: int) -> Iterator[Plan]:
         """Plans of one move, two moves, up to ``most``; of equal length the cheapest first."""
@@ -116,6 +118,8 @@ class Search:
             self._lifted.clear()
             self.cut_short = self.cut_short or self.trial.left <= 0
             yield from sorted(found.values(), key=lambda plan: plan.cost)
+            if self.trial.over:
+                return
 
     def _of(self, number: int) -> Iterator[Plan]:
         for opening in self.openings:
@@ -137,7 +141,7 @@ class Search:
         ours = {task.uid for task in self.claimants}
         moved = [(task, choice) for task, choice in placed if task.uid not in ours]
         moves = tuple(
-            Move(self.movers[task.uid], task.node, self._held[task.uid], choice)
+            Move(self.movers[task.uid], task.node, self._held(task.uid), choice)
             for task, choice in reversed(moved)  # whoever was placed last relies on nobody that was placed before
         )
         return Plan(moves, tuple((task, choice) for task, choice in placed if task.uid in ours), opening.frees)
@@ -171,7 +175,14 @@ class Search:
         the books while the caller looks at one."""
         table, ledger = self.trial.cycle.state.ledger.table, self.trial.cycle.state.ledger
         sizes: list[list[tuple[int, list[Task]]]] = [[] for _ in range(most)]
-        for node in sorted(ledger.by_node):
+        names = sorted(ledger.by_node)
+        first = bisect_right(names, self.after)
+        for number, node in enumerate(chain(names[first:], names[:first]), 1):
+            if number % NODES == 0:
+                self.trial.look_at_the_time()
+            if self.trial.left <= 0:
+                self.last = self.last or node
+                break
             here = [
                 mover.task for uid in ledger.by_node[node]
                 if (mover := self.movers.get(uid)) is not None and uid not in self._lifted
@@ -213,11 +224,15 @@ class Search:
         self.trial.back(mark)
         return found is not None
 
+    def _held(self, uid: str) -> tuple[Allocation, ...]:
+        """Return what it holds, on trial or not: who is lifted held it where the trial began."""
+        return self.movers[uid].held
+
     def _size(self, uid: str) -> int:
-        return sum(piece.memory for given in self._held[uid] for piece in given.container_devices)
+        return sum(piece.memory for given in self._held(uid) for piece in given.container_devices)
 
     def _cards(self, uid: str) -> tuple[tuple[str, str], ...]:
-        return tuple((piece.uuid, str(piece.slot)) for given in self._held[uid] for piece in given.container_devices)
+        return tuple((piece.uuid, str(piece.slot)) for given in self._held(uid) for piece in given.container_devices)
 
 
 # -- whole cards -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Statuses and queues are left alone: whoever is moved holds as much afterwards as
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pumice.model.cards import Allocation
@@ -23,16 +23,21 @@ CLOSED = "it is kept free by a plan"
 NOTHING = Request((), (0, 0))
 ELSEWHERE = 8
 """Nodes beside the best one that are looked at for a pod."""
+LATE_EVERY = 8
+"""Looks between two questions whether it is late: each may read a clock, and is noted in a journal."""
 OTHER_CARDS = 6
 """Choices of cards beside the first on one node."""
 
 
 @dataclass(slots=True)
 class Trial:
-    """``left``: how many more looks for a place are allowed."""
+    """``left``: how many more looks for a place are allowed. ``late`` says whether none is from now on."""
 
     cycle: Cycle
     left: int
+    late: Callable[[], bool] = lambda: False
+    over: bool = False
+    """True once it was late."""
     spent: int = 0
     _steps: list[Receipt] = field(default_factory=list)
     _serial: int = 0
@@ -71,8 +76,14 @@ class Trial:
         """The best place for a pod, or the best one on that node."""
         self.left -= 1
         self.spent += 1
+        if self.spent % LATE_EVERY == 0:
+            self.look_at_the_time()
         self.cycle.placer.reconsider((task.cls,))  # what was refused on trial says nothing
         return self.cycle.placer.choose(task.cls, node, self._agreed(task), self._among(task))
+
+    def look_at_the_time(self) -> None:
+        if self.late():
+            self.left, self.over = 0, True
 
     def places_of(self, task: Task) -> Iterator[Choice]:
         """The best place, other cards of its node, then other nodes; nothing else is on trial between two of them."""
@@ -110,6 +121,12 @@ class Trial:
                     return
                 todo.append((other, closed | {card}))
 
+    def with_cards(self, task: Task, node: str, allocations: Sequence[Allocation]) -> Choice | None:
+        """The place on that node with just these cards, where the pod would get it."""
+        wanted = cards_in(allocations)
+        best = self.place_of(task, node)
+        return None if best is None else next((one for one in self.cards_of(task, best) if _cards(one) == wanted), None)
+
     def _agreed(self, task: Task) -> Callable[[Choice], bool] | None:
         """A pod that is moved keeps what it holds of its queue."""
         return None if task.node else agreed(self.cycle, task)
@@ -119,4 +136,9 @@ class Trial:
 
 
 def _cards(choice: Choice) -> frozenset[tuple[str, str]]:
-    return frozenset((given.device_type, piece.uuid) for given in choice.allocations for piece in given.container_devices)
+    return cards_in(choice.allocations)
+
+
+def cards_in(allocations: Iterable[Allocation]) -> frozenset[tuple[str, str]]:
+    """Device types and UUIDs of the cards."""
+    return frozenset((given.device_type, piece.uuid) for given in allocations for piece in given.container_devices)

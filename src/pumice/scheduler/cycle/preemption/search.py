@@ -182,7 +182,8 @@ class NodeSearch:
             dict[int | str, int](),
         )
         for pod in unit.here:
-            helps = helps or (bool(cls.device_claims) and ledger.device_claims.reserved_for(pod.uid))
+            helps = helps or (bool(cls.device_claims or device_types) and ledger.device_claims.reserved_for(pod.uid))
+            helps = helps or (bool(cls.device_claims) and bool(ledger.placements[pod.uid].allocations))
             for column, amount in ledger.columns(pod.request):
                 gives[column] = gives.get(column, 0) + amount
             for allocation in ledger.placements[pod.uid].allocations:

@@ -1,0 +1,45 @@
+"""Translations: the same structure and commands as their originals, and each says by hashes how old it is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from kit import translations
+
+PAGES = translations.pages()
+each = pytest.mark.parametrize("page", PAGES, ids=[page.relative_to(translations.CHINESE).as_posix() for page in PAGES])
+BLOCK = re.compile(r"^```.*?^```", re.M | re.S)
+
+
+@each
+def test_a_translation_has_its_originals_sections_and_its_commands_as_they_are(page: Path) -> None:
+    """Where the original has changed since, ``python -m kit.translations`` says so, and a release waits for it."""
+    stale = list(translations.older(page))
+    assert "nobody has said which original it translates" not in stale
+    if stale:
+        pytest.skip(f"is older than its original: {stale[0]}")
+    text, original = page.read_text("utf-8"), translations.original_of(page).read_text("utf-8")
+    assert len(translations.sections(text)) == len(translations.sections(original))
+    assert BLOCK.findall(text) == BLOCK.findall(original)
+    assert len(re.findall(r"^\|", text, re.M)) == len(re.findall(r"^\|", original, re.M)), "as many rows"
+    assert re.search("[\u4e00-\u9fff]", text)
+
+
+def test_a_changed_section_a_new_one_and_one_that_went_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, page = tmp_path / "docs" / "a.md", tmp_path / "docs" / "zh" / "a.md"
+    page.parent.mkdir(parents=True)
+    monkeypatch.setattr(translations, "ROOT", tmp_path)
+    monkeypatch.setattr(translations, "CHINESE", page.parent)
+    original.write_text("# A\n\none\n\n## B\n\n```sh\n# no heading\n```\n")
+    page.write_text("# 甲\n\n一\n\n## 乙\n")
+    assert list(translations.older(page)) == ["nobody has said which original it translates"]
+    translations.main(["--mark", str(page)])
+    assert list(translations.older(page)) == []
+    assert translations.main(["--release"]) == 0
+    original.write_text("# A\n\none\n\n## B\n\nother\n\n## C\n")
+    assert list(translations.older(page)) == ["section 'B' has changed", "section 'C' has changed"]
+    assert (translations.main([]), translations.main(["--release"])) == (0, 1)
+    original.write_text("# A\n\none\n")
+    assert list(translations.older(page)) == ["a section has gone"]
