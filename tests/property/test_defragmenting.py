@@ -259,7 +259,7 @@ def test_the_plan_is_nearly_as_short_as_brute_force_finds_and_the_promised_pod_s
 @pytest.mark.soak
 def test_the_same_on_a_thousand_clusters() -> None:
     found = [check(seed) for seed in range(1000)]
-    assert found.count("as few") > 300, {what: found.count(what) for what in set(found)}
+    assert found.count("as few") > 200, {what: found.count(what) for what in set(found)}
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 4))

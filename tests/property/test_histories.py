@@ -58,6 +58,10 @@ def test_no_history_breaks_a_promise_where_nodes_are_held_for_gangs() -> None:
     many(int(os.environ.get("PUMICE_HISTORIES", "25")), EngineDoor, at_once, first_seed(), "held for gangs")
 
 
+def test_no_history_breaks_a_promise_where_the_scheduler_moves_pods() -> None:
+    many(int(os.environ.get("PUMICE_HISTORIES", "25")), EngineDoor, at_once, first_seed(), "moved by the scheduler")
+
+
 @pytest.mark.usefixtures("quiet")
 def test_no_history_of_the_daemon_before_a_failing_api_server_breaks_a_promise() -> None:
     many(int(os.environ.get("PUMICE_HISTORIES", "12")), DaemonDoor, virtually, first_seed())

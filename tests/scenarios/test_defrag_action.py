@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
-from kit.engine_world import World
+from kit.moving_world import MovingWorld
 from kit.objects import group, node, pod
 from kit.scheduler_confs import conf, sharing
 
-from pumice.effects.vocabulary import Evict
 from pumice.wire import names
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
@@ -21,75 +19,13 @@ ON = WORDS + conf(*PLUGINS, actions="enqueue, allocate, backfill, defrag")
 OFF = conf(*PLUGINS)
 
 
-class Cluster(World):
-    """A world with a controller that makes evicted pods anew, and a kubelet that runs what is bound, while they are there."""
-
-    def __init__(self, text: str = ON) -> None:
-        super().__init__(text)
-        self.now = 1.8e9
-        self.controller = self.kubelet = True
-        self.made = 0
-        self.gone: list[Json] = []
-
-    def _evict(self, effect: Evict) -> None:
-        old = self.pods.get(f"{effect.namespace}/{effect.name}")
-        super()._evict(effect)
-        if old is not None and f"{effect.namespace}/{effect.name}" not in self.pods:
-            self.gone.append(old)
-
-    def cycle(self) -> Any:
-        found = super().cycle()
-        self.live()
-        return found
-
-    def live(self) -> None:
-        while self.controller and self.gone:
-            self.made += 1
-            old = self.gone.pop(0)
-            fresh = copy.deepcopy(old)
-            kept = {key: text for key, text in old["metadata"]["annotations"].items() if not key.startswith("volcano.sh/")}
-            fresh["metadata"] |= {"name": f"{old['metadata']['name'].partition('-')[0]}-{self.made}", "annotations": kept,
-                                  "uid": f"{old['metadata']['uid']}-{self.made}"}  # fmt: skip
-            fresh["spec"].pop("nodeName")
-            fresh["status"] = {"phase": "Pending"}
-            self.add(fresh)
-        for one in list(self.pods.values()) if self.kubelet else ():
-            if one["spec"].get("nodeName") and one["status"]["phase"] == "Pending":
-                self.set_phase(one["metadata"]["name"], "Running", one["metadata"]["namespace"])
-
-    def on_card(self, card: str, *pods: Json) -> None:
-        """Run pods on that card and no other."""
-        every = [f"GPU-{name}-{i}" for name in self.nodes for i in range(4)]
-        self.cordon(*(one for one in every if one != card))
-        self.add(*pods)
-        self.settle()
-        self.cordon()
-
-    def cordon(self, *cards: str) -> None:
-        for found in self.nodes.values():
-            found["metadata"]["annotations"][names.CORDONED_CARDS] = ",".join(cards)
-            self.add(found)
-
-    def where(self, start: str) -> str:
-        return next((self.card_of(one["metadata"]["name"]) for one in self.pods.values()
-                     if one["metadata"]["name"].partition("-")[0] == start), "gone")  # fmt: skip
-
-    def told(self, reason: str) -> list[str]:
-        return [event.message for event in self.events if event.reason == reason]
-
-    @property
-    def nothing_held(self) -> bool:
-        held = [uid for uid in self.engine.state.ledger.placements if uid.startswith("held for")]
-        return not held and not self.engine.state.nominations.kept and self.engine.state.moves.plan is None
-
-
 def owned(name: str, mib: int, **more: Any) -> Json:
     return pod(name, mib=mib, owner=name, **more)
 
 
-def two_halves(text: str = ON, **more: Any) -> Cluster:
+def two_halves(text: str = ON, **more: Any) -> MovingWorld:
     """Two cards of 8,000 MiB with a pod on each, of which one may be moved, and a pod that wants a whole card."""
-    world = Cluster(text)
+    world = MovingWorld(text)
     world.add(node("n1", cards=2))
     world.on_card("GPU-n1-0", owned("a", 3000, **more))
     world.on_card("GPU-n1-1", owned("b", 4000, annotations={names.MOVE: "false"}))
@@ -117,7 +53,7 @@ def test_without_the_action_nobody_is_moved() -> None:
 @pytest.mark.parametrize("says", [{"annotations": {names.MOVE: "false"}}, {"annotations": {names.PREEMPTABLE: "false"}},
                                   {"priority": 9}, {"namespace": "kube-system"}])  # fmt: skip
 def test_a_pod_that_says_no_is_never_moved(says: dict[str, Any]) -> None:
-    world = Cluster()
+    world = MovingWorld(ON)
     world.add(node("n1", cards=2))
     world.on_card("GPU-n1-0", owned("a", 3000, **says))
     world.on_card("GPU-n1-1", owned("b", 6000))
@@ -128,7 +64,7 @@ def test_a_pod_that_says_no_is_never_moved(says: dict[str, Any]) -> None:
 
 
 def test_a_pod_without_a_controller_is_never_moved() -> None:
-    world = Cluster()
+    world = MovingWorld(ON)
     world.add(node("n1", cards=2))
     world.on_card("GPU-n1-0", pod("a", mib=3000))
     world.on_card("GPU-n1-1", pod("b", mib=4000))
@@ -152,7 +88,7 @@ def test_nobody_slips_in_while_the_moved_pod_is_made_anew() -> None:
 
 
 def test_a_gang_starts_by_moves_that_are_made_one_at_a_time() -> None:
-    world = Cluster()
+    world = MovingWorld(ON)
     world.add(node("n1", cards=3), node("n2", cards=1))
     world.on_card("GPU-n1-0", owned("a", 3000))
     world.on_card("GPU-n1-1", owned("b", 3000))
@@ -171,7 +107,7 @@ def test_a_gang_starts_by_moves_that_are_made_one_at_a_time() -> None:
 
 
 def test_an_eviction_that_a_budget_refuses_half_way_ends_the_plan_and_what_was_held_is_given_back() -> None:
-    world = Cluster()
+    world = MovingWorld(ON)
     world.add(node("n1", cards=3), node("n2", cards=1))
     world.on_card("GPU-n1-0", owned("a", 3000))
     world.on_card("GPU-n1-1", owned("b", 3000))
@@ -204,7 +140,7 @@ def test_a_plan_is_dropped_when_the_pod_that_was_to_start_is_gone_and_the_moved_
 
 
 def test_a_plan_is_dropped_when_the_next_pod_says_no_meanwhile() -> None:
-    world = Cluster()
+    world = MovingWorld(ON)
     world.add(node("n1", cards=3), node("n2", cards=1))
     world.on_card("GPU-n1-0", owned("a", 3000))
     world.on_card("GPU-n1-1", owned("b", 3000))
@@ -258,7 +194,7 @@ def test_another_configuration_gives_back_what_is_held() -> None:
 
 
 def test_a_search_in_vain_leaves_the_scheduler_at_rest_until_the_next_one_is_due() -> None:
-    world = Cluster()
+    world = MovingWorld(ON)
     world.add(node("n1", cards=1))
     world.on_card("GPU-n1-0", owned("a", 3000))
     world.add(pod("late", mib=8000))
@@ -274,7 +210,7 @@ def test_a_search_in_vain_leaves_the_scheduler_at_rest_until_the_next_one_is_due
 
 
 def test_bad_arguments_are_complained_of_and_the_usual_ones_count() -> None:
-    world = Cluster(ON.replace("interval: 10s", "interval: soon").replace("max-moves: 3", "max-moves: 99, pumice.often: 1"))
+    world = MovingWorld(ON.replace("interval: 10s", "interval: soon").replace("max-moves: 3", "max-moves: 99, pumice.often: 1"))
     remarks = world.engine.configure(parse_scheduler_conf(world.conf))
     assert [one.split(": ")[1] for one in remarks] == [
         "pumice.interval", "pumice.max-moves", "unknown argument pumice.often is ignored"]

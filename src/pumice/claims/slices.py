@@ -113,6 +113,10 @@ class Slices:
         """Return the pools that the node may have devices of."""
         return self._of_node.get(node, set()) | self._of_any
 
+    def concerns(self, node: str) -> bool:
+        """Return whether there is such a pool."""
+        return bool(self._of_any or self._of_node.get(node))
+
     def pools_of(self, node: Node) -> list[NodePool]:
         """Return the pools whose devices the node may use, in the order in which they are tried: those without binding conditions
         first, then by driver and name."""

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,9 +21,9 @@ import (
 )
 
 type question struct {
-	Node    corev1.Node                 `json:"node"`
+	Node    corev1.Node                  `json:"node"`
 	Slices  []*resourceapi.ResourceSlice `json:"slices"`
-	Classes classes                     `json:"classes"`
+	Classes classes                      `json:"classes"`
 	Claims  []*resourceapi.ResourceClaim `json:"claims"`
 	InUse   []*resourceapi.ResourceClaim `json:"inUse"`
 }
@@ -30,6 +31,8 @@ type question struct {
 type answer struct {
 	Allocations []resourceapi.AllocationResult `json:"allocations"`
 	Error       string                         `json:"error,omitempty"`
+	// Seconds of processor time of the answer, what it took to read the question apart.
+	Seconds float64 `json:"seconds"`
 }
 
 type classes []*resourceapi.DeviceClass
@@ -82,6 +85,14 @@ func state(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 	return found
 }
 
+func seconds() float64 {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		panic(err)
+	}
+	return float64(used.Utime.Sec+used.Stime.Sec) + float64(used.Utime.Usec+used.Stime.Usec)/1e6
+}
+
 func ask(line []byte, cache *cel.Cache) (said answer) {
 	defer func() {
 		if problem := recover(); problem != nil {
@@ -92,6 +103,8 @@ func ask(line []byte, cache *cel.Cache) (said answer) {
 	if err := json.Unmarshal(line, &q); err != nil {
 		return answer{Error: "unreadable: " + err.Error()}
 	}
+	before := seconds()
+	defer func() { said.Seconds = seconds() - before }()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	allocator, err := structured.NewAllocator(ctx, features, state(q.InUse), q.Classes, q.Slices, cache)

@@ -99,7 +99,7 @@ class EngineDoor(Door):
         super().__init__(conf, rng)
         self.checker.serves_claims = True
         self.claims = ClaimApi(self.store, self._answered)
-        self.at = 1_000_000.0
+        self.at = 1_800_000_000.0 if "defrag" in conf else 1_000_000.0  # who was made long ago may be moved
         self.arrival = self.at
         self.deaf = False
         self.every = self.count = 0
@@ -227,6 +227,7 @@ class EngineDoor(Door):
         self.claims.resting -= self.claims.resting > 0
         while True:
             self._let_go()
+            self._run_bound()
             self.claims.control()
             if self.engine.has_work(self.at):
                 self._cycle()
@@ -244,7 +245,8 @@ class EngineDoor(Door):
     async def look(self) -> None:
         self.checker.whole(self.store.tables)
         self._validate_queue()
-        if not self.deaf and self.at > self.arrival + SETTLED and not self.engine.has_work(self.at):
+        moving = self.engine.state.moves.plan is not None  # its places are held, for a pod that may never be made anew
+        if not self.deaf and self.at > self.arrival + SETTLED and not moving and not self.engine.has_work(self.at):
             self.checker.asleep(self.store.tables, self.at)
             for text in contradictions(self.engine, self.store.tables, self.at):
                 self.checker.complain("reasons", text)
@@ -346,6 +348,12 @@ class EngineDoor(Door):
             if known is not None and known["metadata"]["uid"] == effect.uid:
                 self.assumed[effect.uid] = merged(known, GOING)  # it was let go, whatever the watch has shown
             self.store.patch("Pod", key, GOING)
+
+    def _run_bound(self) -> None:
+        """A kubelet, where only running pods are moved; else steps alone say which of them run."""
+        for key, pod in list(self.store.tables["Pod"].items()) if "defrag" in self.conf else ():
+            if pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending" and not leaving(pod):
+                self.store.patch("Pod", key, {"status": {"phase": "Running"}})
 
     def _let_go(self) -> None:
         """Evicted pods are gone when their time has come; controllers make them anew."""

@@ -14,6 +14,8 @@ from pumice.audit.amounts import done, key_of
 Json = Mapping[str, Any]
 PREEMPT = ("preempt", "gangpreempt")
 """The reasons between jobs of a queue; all others are between queues."""
+MOVED = "defrag"
+"""The reason of an eviction after which the pod has another place."""
 BROKEN_GANG = "its gang could not be bound as a whole"
 """The reason of an eviction that makes place for no pod."""
 
@@ -38,6 +40,12 @@ class Evictions:
             self.going.add(uid)
             if pod["metadata"].get("annotations", {}).get(PREEMPTABLE) == "false":
                 yield f"{key_of(pod)} was told to go and may not be"
+            if reason == MOVED:
+                if not any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences", ())):
+                    yield f"{key_of(pod)} was moved and no controller makes it anew"
+                if not waiting:
+                    yield f"{key_of(pod)} was moved for nobody who waits"
+                continue
             others = [p for p in waiting if (queues.of(p) == queues.of(pod)) == (reason in PREEMPT)]
             if not any(reason not in PREEMPT or self._may_claim(other, pod, cluster) for other in others):
                 yield f"{key_of(pod)} was told to go ({reason}) for nobody who waits"

@@ -26,6 +26,9 @@ VOTES = SCHEDULER_CONF.replace("    enablePreemptable: false\n", "")
 minimum goes, and a pod of its own is a gang of one."""
 
 
+MOVING = "configurations:\n- name: defrag\n  arguments: {pumice.interval: 1s, pumice.min-age: 1s, pumice.max-moves: 3}\n"
+
+
 def _making_room(conf: str) -> str:
     """Where gangs may fall as a whole for reclaim as well."""
     return conf.replace("allocate, backfill", MAKES_ROOM[0]).replace("name: gang\n", "name: gang\n    enableReclaimable: false\n")
@@ -56,6 +59,8 @@ CONFS = {
 }  # fmt: skip
 APART = {
     "held for gangs": SCHEDULER_CONF.replace("name: gang\n", "name: gang\n    arguments:\n      pumice.gangReservation: 20s\n"),
+    "moved by the scheduler": MOVING + SCHEDULER_CONF.replace("allocate, backfill", "allocate, backfill, defrag").replace(
+        "SchedulePolicy: lookahead", "SchedulePolicy: spread"),
 }
 """Configurations that are played only where they are asked for."""
 

@@ -27,6 +27,14 @@ def test_a_translation_has_its_originals_sections_and_its_commands_as_they_are(p
     assert re.search("[\u4e00-\u9fff]", text)
 
 
+@each
+def test_a_link_leads_to_the_translation_where_there_is_one(page: Path) -> None:
+    docs = translations.CHINESE.parent
+    targets = [(page.parent / link).resolve() for link in re.findall(r"\]\(([^)#:\s]+\.md)", page.read_text("utf-8"))]
+    english = [there.relative_to(docs) for there in targets if there.is_relative_to(docs)]
+    assert [name.as_posix() for name in english if name.parts[0] != "zh" and (translations.CHINESE / name).exists()] == []
+
+
 def test_a_changed_section_a_new_one_and_one_that_went_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original, page = tmp_path / "docs" / "a.md", tmp_path / "docs" / "zh" / "a.md"
     page.parent.mkdir(parents=True)

@@ -33,6 +33,9 @@ CYCLE: Final = 0.02
 """Seconds that all searches of a cycle may take together."""
 CLASS, LONG, CLASS_LONG = 0.008, 0.05, 0.002
 """Seconds that one class may search in a cycle, and that one whose search has taken ``LONG`` may: so it keeps nobody from his."""
+QUICK: Final = 0.001
+"""Seconds within which a search that finds devices is as any other pod's placing: the cycle's own end bounds how many there are.
+Those in vain count, for a pod may meet thousands of nodes."""
 LOOK: Final = 16
 """Steps between two looks at the clock."""
 FUTURE: Final = 20_000
@@ -99,9 +102,10 @@ class ClaimSearch:
         cut = found if rows is None else found[rows]
         if searched:
             places = np.arange(len(found)) if rows is None else rows
-            slices = self.state.device_claims.slices
-            for place in np.flatnonzero(cut).tolist():
-                cut[place] = bool(slices.may_concern(ledger.table.name(int(places[place]))))
+            concerns, name = self.state.device_claims.slices.concerns, ledger.table.name
+            at = np.flatnonzero(cut)
+            for place, row in zip(at.tolist(), places[at].tolist(), strict=True):
+                cut[place] = concerns(name(row))
         return np.asarray(cut)
 
     def not_refused(self, cls: PodClass, rows: Rows | None, fits: Mask, exact: int = 0) -> Mask:
@@ -109,7 +113,7 @@ class ClaimSearch:
         table = self.state.ledger.table
         fits = fits & self.open_to(cls, rows)
         places = np.flatnonzero(fits).tolist()
-        for place in places:
+        for place in places if len(places) <= exact or cls in self._refused else ():
             node = table.name(place if rows is None else int(rows[place]))
             known = self._known(cls, node)
             if known is None and len(places) <= exact:
@@ -150,8 +154,10 @@ class ClaimSearch:
                 for _ in range(LOOK):
                     next(begun.search)
         except StopIteration as end:
-            self._spent += self.tick() - began
             found: tuple[Allocation, ...] | Unallocated = end.value
+            took = self.tick() - began
+            if isinstance(found, Unallocated) or took > QUICK:
+                self._spent += took
             return found
         begun.spent += self.tick() - began
         self._spent += self.tick() - began

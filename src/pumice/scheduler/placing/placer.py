@@ -61,7 +61,7 @@ class Placer:
         """The best node whose idle resources take a pod of this class; ``only`` restricts it to one node, ``accept`` to
         choices of cards that somebody else agrees to (a queue that must pay for them), ``among`` to nodes that this one pod of
         the class may have."""
-        if cls.refusals or cls.request.refused or self.is_unschedulable(cls):
+        if cls.refusals or cls.request.refused or cls in self.evaluation.claims.late or self.is_unschedulable(cls):
             return None
         if only:
             return self._on(cls, only, accept, among)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_
 from typing import Any, Final
@@ -17,9 +18,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pumice.cel.values import CelError
 from pumice.claims.allocation import Allocation
 from pumice.claims.objects import ClaimDevices, DeviceClass, ResourceClaim, Result
 from pumice.claims.reading import claim_of, class_of, devices_held, results_of, slice_of
+from pumice.claims.selecting import program_of
 from pumice.claims.slices import PoolID, Slices
 from pumice.claims.usage import Usage, usage_of
 from pumice.model.errors import BadInput
@@ -182,6 +185,9 @@ class DeviceClaims:
             self.problems[name] = str(error)
             return
         if self.classes.get(one.name) != one:
+            for expression in ("true", *(selector.cel.expression for selector in one.spec.selectors if selector.cel)):
+                with suppress(CelError):  # told to who asks for the class; here so that no cycle waits for the grammar
+                    program_of(expression)
             self.classes[one.name] = one
             self._changed_everywhere()
 

@@ -99,6 +99,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     turns = Turns(framework, lines)
     least, began = cycle.at_least, cycle.tick()
     begun = [queue for queue in over_cycles.searching(cycle) if queue in lines]
+    late = cycle.placer.evaluation.claims.late
     while (begun or turns) and (
         least == cycle.at_least or not cycle.out_of_time() or (least > 0 and not cycle.past(began, 0.5))
     ):
@@ -121,7 +122,9 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
         if tasks is None and _takes_part(cycle, job):
             tasks = untried[job] = trying.pending(cycle, job)
             cycle.attempts[job].tried = True
-        if tasks:
+        if tasks and late and not out_of_turn and all(task.cls in late for task in tasks):
+            cycle.attempts[job].postponed = True  # their devices are searched for in the next cycle
+        elif tasks:
             planning.together(cycle, queue, job, tasks[0], line.line)
             attempt = cycle.attempts[job]
             before, attempt.behind = attempt.behind, None

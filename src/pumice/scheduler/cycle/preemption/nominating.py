@@ -134,7 +134,8 @@ def clear_lapsed(cycle: Cycle) -> None:
     nominations = cycle.state.nominations
     lapsed, nominations.lapsed = nominations.lapsed, []
     for task in dict.fromkeys(lapsed):
-        if task.status is Status.PENDING and not task.nominated:
+        if task.status is Status.PENDING:
+            task.nominated = ""  # the watch may have shown our own word since
             cycle.effects.append(effects.Nominate(task.uid, task.namespace, task.name, ""))
 
 
