@@ -5,12 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 CONTROL_PLANE ?= embedded
 WORKERS ?= 3
+FAULTS ?= 10000
+MINUTES ?= 3.5
 # Tests start many processes: none shall compile everything anew because the shell says so.
 export PYTHONDONTWRITEBYTECODE :=
 
 DIST ?= dist
 
-.PHONY: help setup native wheel image test test-product check docs browser bench soak kube prometheus e2e conformance demo clean
+.PHONY: help setup native wheel image test test-product plane check docs browser bench soak kube prometheus e2e conformance demo clean
 
 help: ## list the commands
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +52,9 @@ test: setup ## run every test that needs no hardware; prints what was skipped an
 test-product: setup ## run the tests of the product alone, without the laboratory's own and the benchmarks'
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests
 	@$(MAKE) --no-print-directory -C native vgpu-test
+
+plane: setup ## play random histories of the whole plane, whatever befalls it (FAULTS=10000, in at most MINUTES=3.5)
+	$(BIN)/python -m tests.property.plane --processes 2 --minutes $(MINUTES) --faults $(FAULTS) --shrink
 
 check: setup ## lint, types, import contract, plain words in the documents
 	$(BIN)/ruff check .

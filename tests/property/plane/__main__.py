@@ -1,26 +1,39 @@
 """Play histories of the whole plane: until one breaks a promise, or so many faults were played.
 
     python -m tests.property.plane --seed 7 --faults 10000
-    python -m tests.property.plane --defects --faults 10000    # which planted defects are found
+    python -m tests.property.plane --processes 2 --minutes 3.5 --faults 10000 --shrink    # as CI does
+    python -m tests.property.plane --defects --faults 10000    # which planted defects are found, and by which judge
+    python -m tests.property.plane --seed 1 --defects --faults 1000 --save    # kept in found.json
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
+import os
+import re
 import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 from random import SystemRandom
 
 from tests.property.plane.defects import defects
 
 STEPS = 40
+FIXED = 20_260
+"""The first seed where ``PUMICE_CI`` is set."""
+APART = 1_000_000
+"""Between the first seeds of two processes."""
+FOUND = Path(__file__).with_name("found.json")
+"""What was found by the last run that said ``--save``: the judge, or null where so many faults found nothing."""
 
 
-def play(seed: int, faults: int, *, shrink: bool) -> int:
-    """Return 1 where a history broke a promise, which is printed with its seed as a short story."""
+def play(seed: int, faults: int, minutes: float, *, shrink: bool) -> int:
+    """Return 1 where a history broke a promise, which is printed with its seed as a short story. ``minutes``: end after so
+    many, however many faults were played."""
     from tests.property.history.runner import draw, shrunk
     from tests.property.plane.door import CONF, PlaneDoor, virtually
 
@@ -31,8 +44,8 @@ def play(seed: int, faults: int, *, shrink: bool) -> int:
         return doors[-1]
 
     struck: Counter[tuple[str, str]] = Counter()
-    played, first, began = 0, seed, time.process_time()
-    while played < faults:
+    played, first, began, end = 0, seed, time.process_time(), time.monotonic() + 60 * minutes
+    while played < faults and (time.monotonic() < end or seed == first):
         found = draw(seed, door, steps=STEPS, drive=virtually, conf=CONF)
         played += doors[-1].faults
         struck += doors[-1].struck
@@ -51,7 +64,18 @@ def play(seed: int, faults: int, *, shrink: bool) -> int:
     return 0
 
 
-def find_defects(seed: int, faults: int, names: str) -> int:
+def play_beside(seed: int, faults: int, minutes: float, processes: int, *, shrink: bool) -> int:
+    """Play in so many processes, each with seeds and a part of the faults of its own."""
+    running = []
+    for number in range(processes):
+        command = [sys.executable, "-m", "tests.property.plane", "--seed", str(seed + number * APART), "--minutes", str(minutes),
+                   "--faults", str(-(-faults // processes)), *(["--shrink"] if shrink else [])]  # fmt: skip
+        running.append(subprocess.Popen(command))
+    return max([process.wait() for process in running])
+
+
+def find_defects(seed: int, faults: int, names: str, save: bool) -> int:
+    """Plant each defect in a process of its own. ``save``: note for each at how many faults it was found, and by which judge."""
     missed = 0
     for defect in defects():
         if names not in defect.name:
@@ -63,6 +87,13 @@ def find_defects(seed: int, faults: int, names: str) -> int:
         found = done.returncode == 1 and said.startswith("seed ")
         missed += not found
         print(f"{'found ' if found else 'MISSED'}  {defect.part:12} {defect.name}: {said[:160]}", flush=True)
+        if save:
+            words = re.match(r"seed (\d+), after (\d+) faults: (\w[\w ]*): ", said)
+            result = {"part": defect.part, "seed": seed, "faults": faults, "judge": None}
+            if words is not None:
+                result |= {"seed": int(words[1]), "faults": int(words[2]), "judge": words[3]}
+            kept = json.loads(FOUND.read_text()) if FOUND.exists() else {}
+            FOUND.write_text(json.dumps({**kept, defect.name: result}, indent=1, sort_keys=True) + "\n")
     return 1 if missed else 0
 
 
@@ -72,15 +103,23 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=1_000)
     parser.add_argument("--defects", nargs="?", const="", metavar="NAME", help="plant each defect whose name has this in it")
     parser.add_argument("--defect", default="", help="plant this one")
+    parser.add_argument("--save", action="store_true", help="with --defects: keep what was found in found.json")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="play no new history after so many")
+    parser.add_argument("--processes", type=int, default=1, help="play in so many at once")
     parser.add_argument("--shrink", action="store_true", help="leave steps out of the history that broke something")
     given = parser.parse_args()
-    seed = SystemRandom().randrange(10**9) if given.seed is None else given.seed
+    seed = given.seed
+    if seed is None:
+        seed = FIXED if "PUMICE_CI" in os.environ else SystemRandom().randrange(10**9)
+        print(f"from seed {seed}", flush=True)
     if given.defects is not None:
-        return find_defects(seed, given.faults, given.defects)
+        return find_defects(seed, given.faults, given.defects, given.save)
     if given.defect:
         next(defect for defect in defects() if defect.name == given.defect).plant()
     logging.disable(logging.CRITICAL)
-    return play(seed, given.faults, shrink=given.shrink)
+    if given.processes > 1:
+        return play_beside(seed, given.faults, given.minutes, given.processes, shrink=given.shrink)
+    return play(seed, given.faults, given.minutes, shrink=given.shrink)
 
 
 if __name__ == "__main__":

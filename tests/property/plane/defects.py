@@ -16,6 +16,8 @@ class Defect:
     module: str
     old: str
     new: str
+    trial: str = ""
+    """Where the second trial from outside found it, put back: that trial's number."""
 
     def plant(self) -> None:
         """Load the module with the defect, before anybody else imports it. Raises AssertionError where its line is gone."""

@@ -16,21 +16,23 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+from kit import objects
 from kit.fake_cluster import Json, Store
 from kit.faulty_cluster import SYSTEM, FaultyCluster, faulty_cluster
 from kit.virtual_time import VirtualClock, VirtualLoop
 from tests.property.history.door import Door
 from tests.property.history.registry import Op, View
 from tests.property.plane import judge
-from tests.property.plane.kinds import CENTRAL, NODES, PLANE, PROCESSES
+from tests.property.plane.kinds import CENTRAL, MODE, NODES, PLANE, PROCESSES, SLICED
 from tests.property.plane.node import Node, Running
-from tests.property.plane.processes import Connection, Fault, Process
+from tests.property.plane.processes import Connection, Doom, Fault, Process
 
 from pumice.apps.scheduler import daemon as scheduler
 from pumice.model.amount import MIB
 from pumice.ports.cards import LOST, CardEvent, CardFacts
 from pumice.ports.cluster import ApiError, Resource
 from pumice.wire import kinds, volcano
+from pumice.wire.kinds import LEASES
 from pumice.wire.names import SCHEDULER_CONFIGMAP
 from pumice_jobs.apps.controller import daemon as controller
 from pumice_lab.controllers.shell import Controllers, ControllersSettings
@@ -38,9 +40,14 @@ from pumice_lab.controllers.shell import Controllers, ControllersSettings
 RESOURCES: dict[str, Resource] = {
     "pods": kinds.PODS, "podgroups": volcano.POD_GROUPS, "jobs": volcano.JOBS, "deployments": kinds.DEPLOYMENTS}  # fmt: skip
 OF_KIND = {"Pod": "pods", "PodGroup": "podgroups", "Job": "jobs", "Deployment": "deployments"}
-CARDS, MIB_EACH = 2, 16000
+CARDS, MIB_EACH, MIB_SLICED = 2, 16000, 24576
 CONF = "no shares"
 """The configuration of the histories: where queues had shares, a gang that was let in would keep others out, as in Volcano."""
+LEASE, HANDED_OUT = "volcano", "pumice.io/vgpu-handed-out"
+STORM = 400
+"""So many writes within a second are more than any decision of one process needs in a cluster of three nodes."""
+TORN = 5.0
+"""Seconds within which the Bindings of a gang are all answered where nothing befalls anybody."""
 CALM, SWEPT = 240.0, 200.0
 FOREVER = 1e9
 """The budget of a cycle: real time has no part in the story."""
@@ -57,7 +64,20 @@ class PlaneDoor(Door):
         self.struck: Counter[tuple[str, str]] = Counter()
         self.faults = 0
         """How many were ordered."""
-        self._seen = -1
+        self._seen, self._looks = -1, 0
+        self._second, self._writes = 0, Counter[str]()
+        self._decoded: dict[str, dict[tuple[str, str, int], Json]] = {}
+        self.stood: set[str] = set()
+        """UIDs of PodGroups whose minimum had nodes once."""
+        self.disturbed: set[str] = set()
+        """UIDs of PodGroups that lost a pod to somebody else than the scheduler."""
+        self.forged: set[str] = set()
+        """UIDs of pods on which somebody wrote what a scheduler would."""
+        self.schedulers_hurt = False
+        self.torn: dict[str, float] = {}
+        """Sentences of gangs that stand in part although nothing has befallen a scheduler yet, and since when."""
+        self.hurt: set[str] = set()
+        """Nodes that were rebooted, or lost a card or a record."""
         self.given: dict[str, Json] = {}
         """Pods as they were first seen on a node, by UID."""
         self.root = Path(tempfile.mkdtemp(prefix="plane", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
@@ -77,7 +97,7 @@ class PlaneDoor(Door):
         for node in self.nodes.values():
             runs[f"kubelet {node.name}"], runs[f"plugin {node.name}"] = node.run_kubelet, node.run_plugin
         for name in PROCESSES:
-            self.processes[name] = Process(name, self.api, runs[name], Random(self.rng.random()), self.struck)
+            self.processes[name] = Process(name, self.api, runs[name], Random(self.rng.random()), self.struck, self._written)
         for node in self.nodes.values():
             self.processes[f"plugin {node.name}"].on_kill = node.link.cut
         for name in PROCESSES:
@@ -110,20 +130,28 @@ class PlaneDoor(Door):
                     await self.hands.create(RESOURCES[op["resource"]], op["object"], "default")
             case "delete":
                 with suppress(ApiError):
+                    if (gone := self.store.tables["Pod"].get(op["key"])) and op["kind"] == "Pod":
+                        group = self.store.tables["PodGroup"].get(judge.group_of(gone))
+                        self.disturbed |= {group["metadata"]["uid"]} if group else set()
                     space, _, name = op["key"].rpartition("/")
                     await self.hands.delete(RESOURCES[OF_KIND[op["kind"]]], name, space, grace=0 if op["now"] else None)
             case "annotate":
+                if (pod := self.store.tables["Pod"].get(op["key"])) is not None:
+                    self.forged.add(pod["metadata"]["uid"])
                 with suppress(ApiError):
                     space, _, name = op["key"].rpartition("/")
                     await self.hands.patch(kinds.PODS, name, {"metadata": {"annotations": op["annotations"]}}, space)
             case _:
                 await self.befall(op)
-        await self._see()
 
     async def befall(self, op: Op) -> None:
         self.faults += op["do"] != "wait"
         process = self.processes.get(op.get("process", ""))
         node = self.nodes.get(op.get("node", ""))
+        if node is not None:
+            self.hurt.add(node.name)
+        if op["do"] == "configure" or op.get("process", "").startswith("scheduler"):
+            self.schedulers_hurt = True
         match op["do"]:
             case "wait":
                 await self._wait(op["seconds"])
@@ -131,11 +159,11 @@ class PlaneDoor(Door):
                 if op["at once"]:
                     await process.kill()
                 else:
-                    process.connection.doom = op["writes"], op["done"]
+                    process.connection.doom = Doom(op["writes"], op["done"], op.get("only", ""))
             case "end" if process is not None:
                 await self._while_ending(process)
             case "fault" if process is not None:
-                process.connection.faults.append(Fault(op["code"], op["count"], op["done"]))
+                process.connection.faults.append(Fault(op["code"], op["count"], op["done"], op.get("only", "")))
             case "away" if process is not None:
                 until = self.clock.monotonic() + op["seconds"]
                 if op["lists"]:
@@ -143,6 +171,8 @@ class PlaneDoor(Door):
                 else:
                     process.connection.away_until = until
                 process.connection.hang_up(forget=False, seconds=op["seconds"])
+            case "stop" if process is not None:
+                process.clock.stopped_until = self.clock.monotonic() + op["seconds"]
             case "hang up" if process is not None:
                 process.connection.hang_up(forget=op["forget"], seconds=op["seconds"])
             case "clock" if process is not None:
@@ -155,7 +185,7 @@ class PlaneDoor(Door):
                 await self.processes[f"kubelet {node.name}"].kill()
                 node.lose_record()
             case "card" if node is not None:
-                uuid = node.cards.cards[op["card"]].uuid
+                uuid = node.cards.cards[op["card"] % len(node.cards.cards)].uuid
                 if op["lost"]:
                     node.cards.lost.add(uuid)
                     node.cards.news.append(CardEvent(uuid, LOST))
@@ -177,39 +207,67 @@ class PlaneDoor(Door):
     async def _wait(self, seconds: float) -> None:
         end = self.clock.monotonic() + seconds
         while (left := end - self.clock.monotonic()) > 0:
-            await self.clock.sleep(min(left, 0.25))
+            await self.clock.sleep(min(left, 0.5))
             for process in self.processes.values():
                 process.supervise(self.clock.monotonic())
                 if process.crash is not None:
                     self.checker.complain("crash", f"{process.name} ended by {process.crash!r}")
                     process.crash = None
-            await self._see()
+
+    def _written(self, process: Connection, effect: str) -> None:
+        """Watch who binds while somebody else leads, and who writes without end."""
+        if (second := int(self.clock.monotonic())) != self._second:
+            self._second, self._writes = second, Counter()
+        self._writes[process.name] += 1
+        if self._writes[process.name] > STORM:
+            self.checker.complain("storm", f"{process.name} wrote {STORM} times within a second, at last: {effect}")
+            raise ApiError(429, "TooManyRequests", "this is a storm", retry_after=1.0)
+        if effect != "POST pods binding":
+            return
+        found = self.api.storage.get(_stored(LEASES), SYSTEM, LEASE)
+        holder = found.value()["spec"].get("holderIdentity") or "" if found is not None else ""
+        if holder and not holder.startswith(f"{process.name} "):
+            self.checker.complain("lease", f"{process.name} binds a pod while {holder.rpartition(' ')[0]} has the lease")
 
     # -- what holds -------------------------------------------------------------------------------------------------------
 
     def _started(self, node: Node, one: Running) -> None:
-        wrong = judge.wrong_containers([(one.pod, one.container, one.seen)], self.given)
+        wrong = judge.wrong_containers([(one.pod, one.container, one.seen)], self.given, node.lies())
         for text in wrong:
             self.checker.complain("grant", f"at its start on {node.name}: {text}")
 
-    async def _listed(self, resource: Resource) -> list[Json]:
-        return list((await self.hands.list(resource))["items"])
+    def _listed(self, resource: Resource) -> list[Json]:
+        """Return the objects as the API server has them; one that has not changed since is not decoded again."""
+        before, now = self._decoded.get(resource.plural, {}), {}
+        for one in self.api.storage.objects(_stored(resource)):
+            key = one.namespace, one.name, one.revision
+            now[key] = before.get(key) or one.value()
+        self._decoded[resource.plural] = now
+        return list(now.values())
 
-    async def _see(self) -> None:
+    def _see(self) -> None:
         """Remember pods as they are bound, and let kinds of steps see what there is."""
         if self.api.storage.revision == self._seen:
             return
         self._seen = self.api.storage.revision
         for kind, name in OF_KIND.items():
-            self.store.tables[kind] = {Store.key(obj): obj for obj in await self._listed(RESOURCES[name])}
+            self.store.tables[kind] = {Store.key(obj): obj for obj in self._listed(RESOURCES[name])}
         for pod in self.store.tables["Pod"].values():
             if pod["spec"].get("nodeName"):
                 self.given.setdefault(pod["metadata"]["uid"], pod)
+        placed = Counter(judge.group_of(pod) for pod in self.store.tables["Pod"].values() if pod["spec"].get("nodeName"))
+        for key, group in self.store.tables["PodGroup"].items():
+            if placed[key] >= group["spec"].get("minMember", 1):
+                self.stood.add(group["metadata"]["uid"])
 
     def _running(self) -> Iterator[tuple[Json, str, Any]]:
         for node in self.nodes.values():
             for one in node.running.values():
                 yield one.pod, one.container, one.seen
+
+    def _lies(self) -> judge.Lies:
+        """The slices of all nodes, by UUID."""
+        return {uuid: place for node in self.nodes.values() for uuid, place in node.lies().items()}
 
     def _unforged(self) -> list[Json]:
         """Return the pods with what they were bound with, whatever their owners wrote on them since."""
@@ -219,15 +277,26 @@ class PlaneDoor(Door):
     async def look(self) -> None:
         if not self.processes:
             return
-        gc.collect()
-        nodes = await self._listed(kinds.NODES)
-        for text in judge.wrong_containers(self._running(), self.given):
+        self._looks += 1
+        if self._looks % 16 == 0:
+            gc.collect()
+        self._see()
+        nodes = self._listed(kinds.NODES)
+        for text in judge.wrong_containers(self._running(), self.given, self._lies()):
             self.checker.complain("grant", text)
         for text in judge.over(self._running(), nodes):
             self.checker.complain("over", text)
         runs = {pod["metadata"]["uid"] for pod, _, _ in self._running()}
         refused = {pod["metadata"]["uid"] for pod in self.store.tables["Pod"].values()
                    if pod["metadata"].get("annotations", {}).get("volcano.sh/bind-phase") == "failed"} - runs  # fmt: skip
+        torn = [] if self.schedulers_hurt else judge.torn_gangs(self._unforged(), list(self.store.tables["PodGroup"].values()),
+                                                                self.stood, self.disturbed, owned=False)  # fmt: skip
+        self.torn = {text: self.torn.get(text, self.clock.monotonic()) for text in torn}
+        for text, since in self.torn.items():
+            if self.clock.monotonic() > since + TORN:
+                self.checker.complain("gang", text)
+        for text in judge.ended_for_nothing(self.store.tables["Pod"].values(), self.forged, self.hurt):
+            self.checker.complain("ended", text)
         for text in judge.booked_twice(nodes, self._unforged(), refused):
             self.checker.complain("booked", text)
 
@@ -247,7 +316,7 @@ class PlaneDoor(Door):
         for process in self.processes.values():
             process.connection.faults.clear()
             process.connection.doom = None
-            process.connection.away_until = process.connection.deaf_until = 0.0
+            process.connection.away_until = process.connection.deaf_until = process.clock.stopped_until = 0.0
         for node in self.nodes.values():
             node.cards.lost.clear()
         await self.hands.patch(kinds.CONFIGMAPS, SCHEDULER_CONFIGMAP, {"data": {"volcano-scheduler.conf": self.conf}}, SYSTEM)
@@ -257,11 +326,31 @@ class PlaneDoor(Door):
         if self.checker.complaints:
             return
         for kind in ("Deployment", "Job", "PodGroup", "Pod"):
-            for obj in await self._listed(RESOURCES[OF_KIND[kind]]):
+            for obj in self._listed(RESOURCES[OF_KIND[kind]]):
                 with suppress(ApiError):
                     await self.hands.delete(RESOURCES[OF_KIND[kind]], obj["metadata"]["name"], "default")
         for text in await self._until_none(self._left_behind, SWEPT):
             self.checker.complain("left behind", text)
+        if not self.checker.complaints:
+            await self._serve_everybody()
+
+    async def _serve_everybody(self) -> None:
+        """In the empty cluster, pods that want whole cards get all there are."""
+        for at in range(CARDS * len(NODES)):
+            sliced = at < CARDS
+            pod = objects.pod(f"last-{at}", mib=MIB_SLICED if sliced else MIB_EACH, cores=None if sliced else 100,
+                              annotations={MODE: "mig"} if sliced else None)  # fmt: skip
+            pod["metadata"] = {key: pod["metadata"][key] for key in ("name", "namespace", "annotations")}
+            del pod["status"]
+            await self.hands.create(kinds.PODS, pod, "default")
+        for text in await self._until_none(self._unserved, CALM):
+            self.checker.complain("served", text)
+        await self.look()
+
+    async def _unserved(self) -> list[str]:
+        self._see()
+        return [f"{key} wants a card in an empty cluster, and is {pod['status'].get('phase')}: {pod['status'].get('message', '')}"
+                for key, pod in self.store.tables["Pod"].items() if pod["status"].get("phase") != "Running"]  # fmt: skip
 
     async def _until_none(self, find: Callable[[], Awaitable[list[str]]], seconds: float) -> list[str]:
         """Return what is still to be complained of after so long; sooner where there is nothing."""
@@ -271,24 +360,51 @@ class PlaneDoor(Door):
         return found
 
     async def _not_at_rest(self) -> list[str]:
-        await self._see()
-        nodes = await self._listed(kinds.NODES)
+        self._see()
+        nodes = self._listed(kinds.NODES)
         pods, groups = self._unforged(), list(self.store.tables["PodGroup"].values())
         bound = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") in ("Pending", None)]
         return [*judge.asleep(nodes, pods), *judge.half_gangs(nodes, pods, groups),
-                *(f"{Store.key(pod)} is bound and does not start" for pod in bound),
+                *judge.whole_gangs_asleep(nodes, pods, groups), *judge.torn_gangs(pods, groups, self.stood, self.disturbed),
+                *(f"{Store.key(pod)} is bound and does not start" for pod in bound), *self._said_wrongly(nodes),
                 *(f"{name} does not run" for name, process in self.processes.items() if not process.alive)]  # fmt: skip
 
+    def _said_wrongly(self, nodes: list[Json]) -> list[str]:
+        """Return a sentence for each container of which the API server knows otherwise, or that could not start again."""
+        notes = {node["metadata"]["name"]: node["metadata"].get("annotations", {}).get(HANDED_OUT, "") for node in nodes}
+        running = {key: (node, one) for node in self.nodes.values() for key, one in node.running.items()}
+        said = [(Store.key(pod), (pod["metadata"]["uid"], container["name"])) for pod in self.store.tables["Pod"].values()
+                if pod["status"].get("phase") == "Running" for container in pod["spec"]["containers"]]  # fmt: skip
+        found = [f"container {key[1]} of {pod} runs by what is said, and does not" for pod, key in said if key not in running]
+        for (uid, container), (node, one) in running.items():
+            name = f"container {container} of {Store.key(one.pod)}"
+            bound = self.given.get(uid)
+            if bound is not None and uid not in self.forged and judge.holds(bound, container) and uid not in notes[node.name]:
+                found.append(f"{name} runs with cards, and {node.name} does not say that they were handed out")
+            if not node.could_start(uid, container):
+                found.append(f"{name} could not start again: what its answer names is not there")
+        return found
+
     async def _left_behind(self) -> list[str]:
-        await self._see()
+        self._see()
         for node in self.nodes.values():  # the kubelet writes its record anew with the next pod alone
             node.kubelet.pod_devices.save(node.plugins)
         files = [path for node in self.nodes.values() for path in node.cdi.iterdir()]
-        left = judge.left_behind(await self._listed(kinds.NODES), await self._listed(volcano.POD_GROUPS), files)
-        return [*(f"{pod} stays" for pod in self.store.tables["Pod"]), *left]
+        left = judge.left_behind(self._listed(kinds.NODES), self._listed(volcano.POD_GROUPS), files)
+        journals = [(node, node.root / "hook" / "vgpu" / "mig.json") for node in self.nodes.values()]
+        cut = [text for node, path in journals for text in
+               judge.left_of_cutting(path.read_text() if path.exists() else "", node.lies(), node.halves())]  # fmt: skip
+        return [*(f"{pod} stays" for pod in self.store.tables["Pod"]), *left, *cut]
+
+
+def _stored(resource: Resource) -> str:
+    """Return the name of the API server's table of them."""
+    return f"{resource.group or 'v1'}/{resource.plural}"
 
 
 def _cards(node: str) -> tuple[CardFacts, ...]:
+    if node == SLICED:
+        return tuple(CardFacts(at, f"GPU-{node}-{at}", "NVIDIA A30", MIB_SLICED * MIB, minor=at, mig=True) for at in range(CARDS))
     return tuple(CardFacts(at, f"GPU-{node}-{at}", "Tesla V100-SXM2-16GB", MIB_EACH * MIB, minor=at) for at in range(CARDS))
 
 

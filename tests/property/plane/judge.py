@@ -3,6 +3,7 @@ which imports nothing else of it."""
 
 from __future__ import annotations
 
+import json
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -30,6 +31,10 @@ def granted(pod: Json, container: str) -> Grant:
     return sorted((uuid, int(memory), int(cores)) for uuid, _, memory, cores in devices)
 
 
+def holds(pod: Json, container: str) -> bool:
+    return HELD in pod["metadata"].get("annotations", {}) and bool(granted(pod, container))
+
+
 def allowed(page: bytes) -> Grant:
     """Return what a limits page lets a container have."""
     magic, _, _, _, count, _, _ = HEAD.unpack_from(page)
@@ -38,7 +43,21 @@ def allowed(page: bytes) -> Grant:
     return sorted((uuid.rstrip(b"\0").decode(), memory >> 20, cores) for uuid, memory, cores in rows)
 
 
-def wrong_containers(running: Iterable[tuple[Json, str, Any]], given: dict[str, Json]) -> list[str]:
+SLOTS = {"group1": ("1g.6gb", (0, 1, 2, 3), 6144), "group2": ("2g.12gb", (0, 2), 12288), "group3": ("4g.24gb", (0,), 24576)}
+"""The profile of a slot of an A30, where its slots begin, and the MiB of each, by the name of the group (NVIDIA's MIG user guide,
+and the ConfigMap that is shipped)."""
+Lies = dict[str, tuple[str, str, int]]
+"""Card, profile and begin of each slice that is there, by its UUID."""
+
+
+def _slot(name: str) -> tuple[str, str, int] | None:
+    """Return the place of a granted slice; None where a part of a shared card is named."""
+    card, bracket, slot = name.rstrip("]").partition("[")
+    group, _, number = slot.rpartition("-")
+    return (card, SLOTS[group][0], SLOTS[group][1][int(number)]) if bracket else None
+
+
+def wrong_containers(running: Iterable[tuple[Json, str, Any]], given: dict[str, Json], lies: Lies) -> list[str]:
     """Return a sentence for each container that can do something else than was granted, and for each place that two share.
     ``given``: pods as they were bound, by UID."""
     found: list[str] = []
@@ -49,13 +68,21 @@ def wrong_containers(running: Iterable[tuple[Json, str, Any]], given: dict[str, 
         due = granted(bound, container) if bound is not None and HELD in bound["metadata"].get("annotations", {}) else []
         if not due:
             continue
+        visible = sorted(seen.env.get("NVIDIA_VISIBLE_DEVICES", "").split(","))
+        slots = [slot for uuid, _, _ in due if (slot := _slot(uuid)) is not None]
+        if slots:
+            sees = sorted(lies.get(uuid, ("", uuid, -1)) for uuid in visible)
+            if sees != sorted(slots):
+                found.append(f"{key} was granted {due} and sees {sees}")
+            others = {places.setdefault(uuid, key) for uuid in visible} - {key}
+            found += [f"{key} and {other} see one slice" for other in sorted(others)]
+            continue
         if PAGE not in seen.mounts:
             found.append(f"{key} was granted {due} and runs without a limits page")
             continue
         may = allowed(Path(seen.mounts[PAGE]).read_bytes())
         if may != due:
             found.append(f"{key} was granted {due} and may have {may}")
-        visible = sorted(seen.env.get("NVIDIA_VISIBLE_DEVICES", "").split(","))
         if visible != sorted({uuid for uuid, _, _ in due}):
             found.append(f"{key} was granted {due} and sees {visible}")
         other = places.setdefault(seen.mounts[PAGE], key)
@@ -90,6 +117,20 @@ def booked_twice(nodes: list[Json], pods: list[Json], refused: set[str]) -> list
     return [*undecided, *(text for node in nodes for text in books.cards_over(node["metadata"]["name"]))]
 
 
+ENDED = ("pumice.io/devices-refused", "pumice.io/slice-gone")
+
+
+def ended_for_nothing(pods: Iterable[Json], forged: set[str], hurt: set[str]) -> list[str]:
+    """Return a sentence for each pod that its node's plugin ended, although nobody wrote on it and nothing befell the cards and
+    records of the node: that writes were refused, and processes killed, is no reason."""
+    found = []
+    for pod in pods:
+        notes = pod["metadata"].get("annotations", {})
+        if pod["metadata"]["uid"] not in forged and pod["spec"].get("nodeName") not in hurt:
+            found += [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}: {notes[key]}" for key in ENDED if key in notes]
+    return found
+
+
 def asleep(nodes: list[Json], pods: list[Json]) -> list[str]:
     """Return a sentence for each pod by itself that waits while a node has what it asks for."""
     found = []
@@ -101,16 +142,40 @@ def asleep(nodes: list[Json], pods: list[Json]) -> list[str]:
     return found
 
 
+def _sliced_place(pod: Json, nodes: list[Json], placed: list[Json]) -> str:
+    """Return the first node that has free slots for the only container of a pod that wants slices: one on each card."""
+    containers = pod["spec"]["containers"]
+    limits = containers[0]["resources"].get("limits", {})
+    count, memory = int(quantity(limits.get(NUMBER, 0))), int(quantity(limits.get(MEMORY, 0)))
+    held: dict[str, list[str]] = defaultdict(list)
+    cores: Counter[str] = Counter()
+    for other in placed:
+        for container in other["spec"]["containers"]:
+            for name, _, percent in granted(other, container["name"]):
+                card, _, slot = name.rstrip("]").partition("[")
+                held[card].append(slot.rpartition("-")[0])
+                cores[card] += percent
+    for node in nodes if len(containers) == 1 and memory else ():
+        cards = [card for card in cards_of(node).values() if card.mig and card.healthy and cores[card.uuid] < 100]
+        if sum(_has_slot(held[card.uuid], memory) for card in cards) >= max(count, 1):
+            return str(node["metadata"]["name"])
+    return ""
+
+
+def _has_slot(groups: list[str], memory: int) -> bool:
+    """Return whether a card whose slots of these groups are held has a free one of that size; a card is cut in one way."""
+    if not groups:
+        return any(size >= memory for _, _, size in SLOTS.values())
+    _, begins, size = SLOTS[groups[0]]
+    return size >= memory and len(groups) < len(begins)
+
+
 def _place(pod: Json, nodes: list[Json], pods: list[Json]) -> str:
     """Return the first node that has what the pod asks for; empty where none has."""
     placed = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") not in ("Succeeded", "Failed")]
-    for node in nodes:
-        cards, name = cards_of(node), str(node["metadata"]["name"])
-        for other in placed:
-            for container in other["spec"]["containers"] if other["spec"]["nodeName"] == name else ():
-                for uuid, memory, cores in granted(other, container["name"]):
-                    if (card := cards.get(uuid)) is not None:
-                        card.shares, card.memory, card.cores = card.shares + 1, card.memory + memory, card.cores + cores
+    if pod["metadata"].get("annotations", {}).get("volcano.sh/vgpu-mode") == "mig":
+        return _sliced_place(pod, nodes, placed)
+    for name, cards in _cards_with_what_is_held(nodes, pods).items():
         if _fits(pod, list(cards.values())):
             return name
     return ""
@@ -131,6 +196,76 @@ def _fits(pod: Json, cards: list[Any]) -> bool:
     return sum(card.takes(memory, cores) for card in cards) >= max(count, 1)
 
 
+def whole_gangs_asleep(nodes: list[Json], pods: list[Json], groups: list[Json]) -> list[str]:
+    """Return a sentence for each gang of pods alike of which nobody has a node, and whose minimum would fit. Each pod's shares
+    are laid where the first card takes them, so that no claim is made that is not certain."""
+    found = []
+    for group in groups:
+        name, minimum = group["metadata"]["name"], group["spec"].get("minMember", 1)
+        members = _members(group, pods)
+        if len(members) < minimum or any(p["spec"].get("nodeName") or p["metadata"].get("deletionTimestamp")
+                                         or p["status"].get("phase") != "Pending" for p in members):  # fmt: skip
+            continue
+        containers = [p["spec"]["containers"] for p in members]
+        wanted = [c[0]["resources"].get("limits", {}) for c in containers if len(c) == 1]
+        sliced = any(p["metadata"]["annotations"].get("volcano.sh/vgpu-mode") == "mig" for p in members)
+        if sliced or len(wanted) < len(members) or any(one != wanted[0] for one in wanted):
+            continue
+        room = [dict(cards) for cards in _cards_with_what_is_held(nodes, pods).values()]
+        if all(any(_put(wanted[0], list(cards.values())) for cards in room) for _ in range(minimum)):
+            found.append(f"gang {name} waits, and {minimum} of its pods fit")
+    return found
+
+
+def group_of(pod: Json) -> str:
+    """Return the key of the pod's PodGroup."""
+    return f"{pod['metadata']['namespace']}/{pod['metadata'].get('annotations', {}).get('scheduling.k8s.io/group-name')}"
+
+
+def _members(group: Json, pods: list[Json]) -> list[Json]:
+    key = f"{group['metadata']['namespace']}/{group['metadata']['name']}"
+    return [pod for pod in pods if group_of(pod) == key]
+
+
+def _cards_with_what_is_held(nodes: list[Json], pods: list[Json]) -> dict[str, dict[str, Any]]:
+    """Return the cards of each node that has shared ones, charged with what its pods hold."""
+    placed = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") not in ("Succeeded", "Failed")]
+    found = {}
+    for node in nodes:
+        found[node["metadata"]["name"]] = cards = cards_of(node)
+        for other in placed:
+            for container in other["spec"]["containers"] if other["spec"]["nodeName"] == node["metadata"]["name"] else ():
+                for uuid, memory, cores in granted(other, container["name"]):
+                    if (card := cards.get(uuid)) is not None:
+                        card.shares, card.memory, card.cores = card.shares + 1, card.memory + memory, card.cores + cores
+    return found
+
+
+def _put(limits: Json, cards: list[Any]) -> bool:
+    """Charge one container to the first cards that take it; False where too few do."""
+    count, memory, cores = (int(quantity(limits.get(key, default))) for key, default in ((NUMBER, 1), (MEMORY, 0), (CORES, 0)))
+    taking = [card for card in cards if memory and card.takes(memory, cores)][:count]
+    if len(taking) < count or not taking:
+        return False
+    for card in taking:
+        card.shares, card.memory, card.cores = card.shares + 1, card.memory + memory, card.cores + cores
+    return True
+
+
+def torn_gangs(pods: list[Json], groups: list[Json], stood: set[str], disturbed: set[str], *, owned: bool = True) -> list[str]:
+    """Return a sentence for each gang that never stood whole and of which a part has nodes. ``stood``: UIDs of groups;
+    ``disturbed``: of those of which others took a pod away; ``owned``: those alone that a controller would make anew."""
+    found = []
+    for group in groups:
+        uid, minimum = group["metadata"]["uid"], group["spec"].get("minMember", 1)
+        members = _members(group, pods)
+        placed = [p for p in members if p["spec"].get("nodeName")]
+        again = all(any(o.get("controller") for o in p["metadata"].get("ownerReferences", ())) for p in placed)
+        if placed and (again or not owned) and len(placed) < minimum <= len(members) and uid not in stood | disturbed:
+            found.append(f"gang {group['metadata']['name']}: {len(placed)} of at least {minimum} have a node, and it never stood")
+    return found
+
+
 def half_gangs(nodes: list[Json], pods: list[Json], groups: list[Json]) -> list[str]:
     """Return a sentence for each gang of which fewer than its minimum have a node while another could have one. What ran of a
     gang that stood goes on where nothing is left for those that were lost; those that failed are nobody's any more (Volcano
@@ -138,14 +273,21 @@ def half_gangs(nodes: list[Json], pods: list[Json], groups: list[Json]) -> list[
     found = []
     for group in groups:
         name, minimum = group["metadata"]["name"], group["spec"].get("minMember", 1)
-        members = [p for p in pods if p["metadata"].get("annotations", {}).get("scheduling.k8s.io/group-name") == name
-                   and p["metadata"]["namespace"] == group["metadata"]["namespace"]
-                   and p["status"].get("phase") != "Failed"]  # fmt: skip
+        members = [p for p in _members(group, pods) if p["status"].get("phase") != "Failed"]
         placed = [p for p in members if p["spec"].get("nodeName")]
         waiting = [p for p in members if not p["spec"].get("nodeName")]
         if placed and len(placed) < minimum and len(members) >= minimum and any(_place(p, nodes, pods) for p in waiting):
             found.append(f"gang {name}: {len(placed)} of at least {minimum} have a node, and one that waits would fit")
     return found
+
+
+def left_of_cutting(journal: str, lies: Lies, halves: Iterable[str]) -> list[str]:
+    """Return a sentence for each slice that was neither made nor removed to its end, and for each that nobody knows."""
+    entries = {(one["place"]["card"], one["place"]["profile"], one["place"]["start"]): one["phase"]
+               for one in (json.loads(journal)["slices"] if journal else ())}  # fmt: skip
+    return [*(f"slice {half} has no second half" for half in halves),
+            *(f"slice {place} stays {phase}" for place, phase in entries.items() if phase != "made"),
+            *(f"slice {place} is there, and no journal has it" for place in lies.values() if place not in entries)]  # fmt: skip
 
 
 def left_behind(nodes: list[Json], groups: list[Json], files: Iterable[Path]) -> list[str]:
@@ -155,4 +297,5 @@ def left_behind(nodes: list[Json], groups: list[Json], files: Iterable[Path]) ->
         notes = node["metadata"].get("annotations", {})
         found += [f"node {node['metadata']['name']} still says {key}: {notes[key]}" for key in
                   ("pumice.io/vgpu-handed-out", "hami.io/mutex.lock") if notes.get(key)]  # fmt: skip
+        found += [f"card {card.uuid} takes nobody" for card in cards_of(node).values() if not card.healthy]
     return found + [f"{path.name} stays" for path in files]

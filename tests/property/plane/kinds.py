@@ -10,29 +10,56 @@ from kit.fake_cluster import Json, Store
 from tests.property.history.registry import Op, View, kind
 from tests.property.plane.node import LIFE, NUMBER
 
+MODE = "volcano.sh/vgpu-mode"
+
 PLANE = "plane"
-NODES = ("n0", "n1", "n2")
+NODES, SLICED = ("n0", "n1", "m0"), "m0"
+"""``m0`` has cards in MIG mode, the others share theirs."""
 CENTRAL = ("scheduler a", "scheduler b", "controller", "kube-controllers")
 PROCESSES = (*CENTRAL, *(f"{part} {node}" for node in NODES for part in ("kubelet", "plugin")))
+GRACE = (0, 0, 3, 20)
+"""Seconds for which the program of a pod that is deleted goes on, as one that does not heed SIGTERM."""
+SLICE_SIZES = (3000, 6000, 6000, 9000, 12000, 20000)
 SIZES = (1000, 2000, 4000, 8000, 12000, 16000)
+EFFECTS = {
+    "scheduler": (*["POST pods binding"] * 3, "PATCH pods status",
+                  "PATCH podgroups status", "PATCH pods", "PUT leases", "POST leases"),
+    "controller": ("POST pods", "POST podgroups", "PATCH podgroups", "PATCH jobs status", "DELETE pods"),
+    "kube-controllers": ("POST pods", "POST replicasets", "DELETE pods", "PATCH deployments status"),
+    "kubelet": ("PATCH pods status", "PATCH nodes status", "DELETE pods"),
+    "plugin": ("PATCH pods", "PATCH nodes", "make slice", "fill slice", "drain slice", "remove slice"),
+}
+"""Of each process what is at stake: a fault may wait for such an effect."""
 CODES = (403, 404, 409, 422, 429, 500, 503, 504, 0, 0)
 
 
 def _process(rng: Random) -> str:
-    return rng.choice(PROCESSES)
+    """Those that decide, and the one that cuts cards, more often than others."""
+    return rng.choice((*PROCESSES, "scheduler a", "scheduler b", f"plugin {SLICED}", f"plugin {SLICED}"))
 
 
-def make(name: str, rng: Random, **more: Any) -> Json:
-    """A pod with shares, of one or two containers."""
+def _aimed(rng: Random) -> tuple[str, str]:
+    """Return a process, and in half of the cases one of its effects."""
+    process = _process(rng)
+    kind_ = next(kind_ for kind_ in EFFECTS if process.startswith(kind_))
+    return process, rng.choice(EFFECTS[kind_]) if rng.random() < 0.6 else ""
+
+
+def make(name: str, rng: Random, *, slices: bool = False, **more: Any) -> Json:
+    """A pod with shares, of one or two containers; or with ``slices``."""
     cores = rng.choice((None, 10, 25, 50, 100))
-    made = objects.pod(name, mib=rng.choice(SIZES), cards=rng.choice((1, 1, 1, 2)), cores=cores, **more)
+    if slices:
+        made = objects.pod(name, mib=rng.choice(SLICE_SIZES), cards=rng.choice((1, 1, 1, 2)), annotations={MODE: "mig"}, **more)
+    else:
+        made = objects.pod(name, mib=rng.choice(SIZES), cards=rng.choice((1, 1, 1, 2)), cores=cores, **more)
     for part in ("uid", "creationTimestamp"):
         made["metadata"].pop(part, None)
     del made["status"]
     made["spec"]["restartPolicy"] = "Never"
-    made["spec"]["terminationGracePeriodSeconds"] = 0
+    made["spec"]["terminationGracePeriodSeconds"] = rng.choice(GRACE)
     if rng.random() < 0.25:
-        other = objects.pod("x", mib=rng.choice(SIZES[:4]), cores=rng.choice((None, 10)))["spec"]["containers"][0]
+        percent = None if slices else rng.choice((None, 10))
+        other = objects.pod("x", mib=rng.choice(SIZES[:4]), cores=percent)["spec"]["containers"][0]
         made["spec"]["containers"].append({**other, "name": "second"})
     if rng.random() < 0.6:
         made["metadata"]["annotations"][LIFE] = str(rng.choice((1, 5, 20, 90)))
@@ -53,11 +80,48 @@ def _some(view: View, rng: Random, kind_: str, fits: Any = lambda obj: True) -> 
 
 @kind("pods with shares come", 14, PLANE)
 def pods_come(view: View, rng: Random) -> list[Op]:
-    name, first = f"p{rng.getrandbits(24):06x}", rng.random() < 0.5
-    made = make(name, rng)
+    return _pods(f"p{rng.getrandbits(24):06x}", rng, slices=False)
+
+
+@kind("pods with slices come", 6, PLANE)
+def slices_come(view: View, rng: Random) -> list[Op]:
+    return _pods(f"s{rng.getrandbits(24):06x}", rng, slices=True)
+
+
+def _pods(name: str, rng: Random, *, slices: bool) -> list[Op]:
+    first = rng.random() < 0.5
+    made = make(name, rng, slices=slices)
     number = rng.choice((1, 1, 2, 3, 6))
-    found = [made if first else make(name, rng) for _ in range(number)]
+    found = [made if first else make(name, rng, slices=slices) for _ in range(number)]
     return [_create("pods", {**pod, "metadata": {**pod["metadata"], "name": f"{name}-{at}"}}) for at, pod in enumerate(found)]
+
+
+@kind("pods come that fill the cluster", 3, PLANE)
+def filled(view: View, rng: Random) -> list[Op]:
+    """From here on whoever comes waits for somebody to go."""
+    name = f"f{rng.getrandbits(24):06x}"
+    shared = [make(f"{name}-{at}", rng) for at in range(6)]
+    for pod in shared:
+        pod["metadata"]["annotations"].pop(LIFE, None)
+        amounts = pod["spec"]["containers"][0]["resources"]
+        for part in ("limits", "requests"):
+            amounts[part]["volcano.sh/vgpu-memory"] = str(rng.choice((8000, 12000, 16000)))
+    sliced = [make(f"{name}-m{at}", rng, slices=True) for at in range(2)]
+    return [_create("pods", pod) for pod in (*shared, *sliced)]
+
+
+@kind("a pod on the plane is replaced while it goes", 4, PLANE)
+def replaced(view: View, rng: Random) -> list[Op] | None:
+    """As in a rolling update."""
+    found = _some(view, rng, "Pod", lambda pod: pod["status"].get("phase") == "Running")
+    if found is None:
+        return None
+    name = f"h{rng.getrandbits(24):06x}"
+    notes = {key: text for key, text in found["metadata"].get("annotations", {}).items() if key == MODE}
+    keep = ("schedulerName", "containers", "restartPolicy", "terminationGracePeriodSeconds")
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "annotations": notes},
+           "spec": {key: found["spec"][key] for key in keep if key in found["spec"]}}  # fmt: skip
+    return [{"do": "delete", "kind": "Pod", "key": Store.key(found), "now": False}, _create("pods", pod)]
 
 
 @kind("a gang of pods comes", 4, PLANE)
@@ -66,7 +130,8 @@ def gang_comes(view: View, rng: Random) -> list[Op]:
     group = objects.group(name, minimum=rng.randint(2, size))
     group["metadata"] = {"name": name, "namespace": "default"}
     del group["status"]
-    pods = [make(f"{name}-{at}", rng, group=name, labels={"gang": name}) for at in range(size)]
+    slices = rng.random() < 0.2
+    pods = [make(f"{name}-{at}", rng, slices=slices, group=name, labels={"gang": name}) for at in range(size)]
     ops = [_create("pods", pod) for pod in pods]
     ops.insert(rng.choice((0, 0, len(ops))), _create("podgroups", group))
     return ops
@@ -77,7 +142,8 @@ def job_comes(view: View, rng: Random) -> list[Op]:
     name, replicas = f"j{rng.getrandbits(24):06x}", rng.randint(1, 4)
     pod = make("x", rng)
     template = {"metadata": {"annotations": {LIFE: str(rng.choice((3, 30)))}}, "spec": {
-        "containers": pod["spec"]["containers"], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}}  # fmt: skip
+        "containers": pod["spec"]["containers"], "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": pod["spec"]["terminationGracePeriodSeconds"]}}  # fmt: skip
     spec = {"schedulerName": "volcano", "minAvailable": rng.randint(1, replicas), "queue": "default",
             "maxRetry": rng.choice((1, 3)),
             "policies": [{"event": event, "action": "RestartJob"} for event in rng.choice(((), ("PodFailed",), ("PodEvicted",)))],
@@ -91,7 +157,8 @@ def deployment_comes(view: View, rng: Random) -> list[Op]:
     name = f"d{rng.getrandbits(24):06x}"
     pod = make("x", rng)
     template = {"metadata": {"labels": {"app": name}}, "spec": {
-        "schedulerName": "volcano", "containers": pod["spec"]["containers"], "terminationGracePeriodSeconds": 0}}  # fmt: skip
+        "schedulerName": "volcano", "containers": pod["spec"]["containers"],
+        "terminationGracePeriodSeconds": pod["spec"]["terminationGracePeriodSeconds"]}}  # fmt: skip
     spec = {"replicas": rng.randint(1, 3), "selector": {"matchLabels": {"app": name}}, "template": template}
     return [_create("deployments", {"apiVersion": "apps/v1", "kind": "Deployment",
                                     "metadata": {"name": name, "namespace": "default"}, "spec": spec})]  # fmt: skip
@@ -122,8 +189,9 @@ def forged(view: View, rng: Random) -> list[Op] | None:
 
 @kind("a process is killed between two of its effects", 10, PLANE)
 def killed(view: View, rng: Random) -> list[Op]:
-    return [{"do": "kill", "process": _process(rng), "writes": rng.choice((0, 0, 1, 2, 3, 7)), "done": rng.random() < 0.5,
-             "at once": rng.random() < 0.3}]  # fmt: skip
+    process, only = _aimed(rng)
+    return [{"do": "kill", "process": process, "writes": rng.choice((0, 0, 1, 2, 3, 7)) if not only else rng.choice((0, 0, 1)),
+             "done": rng.random() < 0.5, "only": only, "at once": rng.random() < 0.3}]  # fmt: skip
 
 
 @kind("a process is told to end", 2, PLANE)
@@ -134,7 +202,8 @@ def ended(view: View, rng: Random) -> list[Op]:
 @kind("writes fail", 10, PLANE)
 def writes_fail(view: View, rng: Random) -> list[Op]:
     code = rng.choice(CODES)
-    return [{"do": "fault", "process": _process(rng), "code": code, "count": rng.choice((1, 1, 2, 5)),
+    process, only = _aimed(rng)
+    return [{"do": "fault", "process": process, "only": only, "code": code, "count": rng.choice((1, 1, 2, 5)),
              "done": code in (0, 500, 503, 504) and rng.random() < 0.5}]  # fmt: skip
 
 
@@ -151,6 +220,29 @@ def watches_end(view: View, rng: Random) -> list[Op]:
 @kind("a clock is set", 2, PLANE)
 def clock_set(view: View, rng: Random) -> list[Op]:
     return [{"do": "clock", "process": _process(rng), "seconds": rng.choice((-3600.0, -5.0, 30.0, 7200.0))}]
+
+
+@kind("a process is stopped for a while and goes on", 4, PLANE)
+def stopped(view: View, rng: Random) -> list[Op]:
+    return [{"do": "stop", "process": rng.choice((_process(rng), "scheduler a", "scheduler b")),
+             "seconds": rng.choice((3.0, 12.0, 20.0, 40.0))}]  # fmt: skip
+
+
+@kind("whoever leads is stopped amid its Bindings", 2, PLANE)
+def stopped_amid(view: View, rng: Random) -> list[Op]:
+    """Of a gang, which are sent again and again; meanwhile the standby takes over."""
+    gang = gang_comes(view, rng)
+    faults = [{"do": "fault", "process": f"scheduler {which}", "only": "POST pods binding", "code": rng.choice((429, 500, 503)),
+               "count": 3, "done": False} for which in "ab"]  # fmt: skip
+    return [*faults, *gang, {"do": "wait", "seconds": rng.choice((0.1, 0.5, 1.0, 2.0))},
+            {"do": "stop", "process": f"scheduler {rng.choice('ab')}", "seconds": rng.choice((20.0, 40.0))},
+            {"do": "wait", "seconds": 30.0}]  # fmt: skip
+
+
+@kind("several things befall processes at once", 4, PLANE)
+def at_once(view: View, rng: Random) -> list[Op]:
+    kinds = (killed, writes_fail, writes_fail, away, watches_end, stopped)
+    return [op for _ in range(rng.choice((2, 3, 4))) for op in rng.choice(kinds)(view, rng) or ()]
 
 
 # -- what befalls nodes -------------------------------------------------------------------------------------------------------

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from kit.admitting import Refused, Seen
 from kit.fake_cluster import Json
+from kit.mig_rules import RuledSlices
 from kit.virtual_time import VirtualClock
 from tests.property.plane.processes import Connection
 from tests.property.plane.transport import Link, MemoryKubelet
@@ -21,12 +23,18 @@ from tests.property.plane.transport import Link, MemoryKubelet
 from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.ports.cards import CardEvent, CardFacts, CardReading
 from pumice.ports.cluster import ApiError
+from pumice.ports.slices import Place
 from pumice.wire import kinds
+from pumice_lab.kubelet.devices import cdi
+from pumice_lab.kubelet.devices.checkpoint import allocation_from
+from pumice_lab.runtime.spec import StartFailed
 
 NUMBER = "volcano.sh/vgpu-number"
+MODEL = "A30"
+"""Of cards in MIG mode."""
 LIFE = "plane/seconds"
 """How long the program of a pod runs."""
-TICK = 0.5
+TICK = 1.0
 HOLD_ON = 6.0
 """Seconds between two tries to start a container."""
 
@@ -77,14 +85,37 @@ class Local:
     """new, admitted, running, ended"""
     since: float = 0.0
     again: float = 0.0
+    going: float | None = None
+    """Since when it has been told to end."""
     reported: str = ""
     """The phase that the API server has taken."""
+
+
+class OwnSlices:
+    """The driver as one process of the plugin meets it, which may be killed at each call."""
+
+    def __init__(self, driver: RuledSlices, process: Connection) -> None:
+        self.driver, self.process = driver, process
+        self.profiles, self.slices, self.allowed = driver.profiles, driver.slices, driver.allowed
+
+    def make(self, place: Place) -> None:
+        self.process.local("make slice", partial(self.driver.make, place))
+
+    def fill(self, place: Place) -> str:
+        return self.process.local("fill slice", partial(self.driver.fill, place))
+
+    def drain(self, place: Place) -> None:
+        self.process.local("drain slice", partial(self.driver.drain, place))
+
+    def remove(self, place: Place) -> None:
+        self.process.local("remove slice", partial(self.driver.remove, place))
 
 
 class Node:
     def __init__(self, name: str, cards: tuple[CardFacts, ...], root: Path, rng: Random,
                  started: Callable[[Node, Running], None]) -> None:
         self.name, self.root, self.rng, self._started = name, root, rng, started
+        self.driver = RuledSlices({card.uuid: MODEL if card.mig else "" for card in cards})
         self.cards = StillCards(cards)
         self.link = Link()
         self.plugins, self.cdi = root / "plugins", root / "cdi"
@@ -96,6 +127,8 @@ class Node:
         self.running: dict[tuple[str, str], Running] = {}
         self.refused: dict[str, str] = {}
         self._advertised: dict[str, str] = {}
+        self._pods: dict[str, tuple[int, Json]] = {}
+        """Each pod of the cluster with its revision, as it was listed last."""
 
     # -- the device plugin ------------------------------------------------------------------------------------------------
 
@@ -104,8 +137,10 @@ class Node:
             self.name, device_plugin_dir=self.plugins, hook_path=self.root / "hook", lock_dir=self.root / "lock",
             library=self.root / "lib.so", node_config=self.root / "none.json", booking_dirs=(self.root / "bookings",),
             named_shares="on", cdi_folder=self.cdi, transport=self.link.transport, health_every=3.0,
+            reload_every=120.0,
         )  # fmt: skip
-        await vgpu_plugin.run(settings, cluster=cluster, clock=clock, rng=rng, stop=stop, cards=self.cards)
+        await vgpu_plugin.run(settings, cluster=cluster, clock=clock, rng=rng, stop=stop, cards=self.cards,
+                              slices=OwnSlices(self.driver, cluster))  # fmt: skip
 
     # -- the kubelet and the runtime --------------------------------------------------------------------------------------
 
@@ -129,13 +164,37 @@ class Node:
             await self.kubelet.stop()
 
     def reboot(self) -> None:
-        """Containers are gone, and so is all that lies below /run; the kubelet's record stays."""
+        """Containers are gone, and so are all slices and what lies below /run; the kubelet's record stays."""
         self.running.clear()
+        for slice_ in [slice_ for card in self.cards.cards for slice_ in self.driver.slices(card.uuid)]:
+            if not slice_.half:
+                self.driver.drain(slice_.place)
+            self.driver.remove(slice_.place)
         for found in self.local.values():
             if found.state == "running":
                 found.state = "admitted"
         shutil.rmtree(self.cdi)
         self.cdi.mkdir()
+
+    def lies(self) -> dict[str, tuple[str, str, int]]:
+        """The whole slices that are there: card, profile and begin, by UUID."""
+        return {one.uuid: (one.place.card, one.place.profile, one.place.start)
+                for card in self.cards.cards if card.mig for one in self.driver.slices(card.uuid) if not one.half}  # fmt: skip
+
+    def halves(self) -> list[str]:
+        return [f"{slice_.place} of {card.uuid}" for card in self.cards.cards if card.mig
+                for slice_ in self.driver.slices(card.uuid) if slice_.half]  # fmt: skip
+
+    def could_start(self, uid: str, container: str) -> bool:
+        """Return whether a runtime finds what the kubelet's record names for the container, if it has an entry."""
+        allocated = self.kubelet.pod_devices.entries.get((uid, container))
+        if allocated is None:
+            return True
+        try:
+            cdi.resolve(cdi.requested([allocation_from(allocated.response)]), [self.cdi])
+        except StartFailed:
+            return False
+        return True
 
     def lose_record(self) -> None:
         self.kubelet.pod_devices.entries.clear()
@@ -152,8 +211,14 @@ class Node:
                 await self.clock.sleep(1.0)
 
     async def _observe(self) -> None:
-        listed = await self.cluster.list(kinds.PODS, field_selector=f"spec.nodeName={self.name}")
-        there = {pod["metadata"]["uid"]: pod for pod in listed["items"]}
+        self.cluster.answers_lists()
+        there = {}
+        for one in self.cluster.api.storage.objects("v1/pods"):  # as a list answers, without making it a text and reading that
+            old = self._pods.get(one.name)
+            pod = old[1] if old is not None and old[0] == one.revision else one.value()
+            self._pods[one.name] = one.revision, pod
+            if pod["spec"].get("nodeName") == self.name:
+                there[pod["metadata"]["uid"]] = pod
         for uid in self.local.keys() - there.keys():  # deleted by force
             self._forget(uid)
             del self.local[uid]
@@ -174,7 +239,7 @@ class Node:
     async def _sync_pod(self, uid: str, found: Local) -> None:
         pod, now = found.pod, self.clock.monotonic()
         phase = pod["status"].get("phase", "Pending")
-        if pod["metadata"].get("deletionTimestamp"):
+        if pod["metadata"].get("deletionTimestamp") and not self._goes_on(uid, found):
             self._forget(uid)
             meta = pod["metadata"]
             with suppress(ApiError):
@@ -185,6 +250,8 @@ class Node:
             found.state = "ended"
             if phase not in ("Succeeded", "Failed"):
                 await self._report(found, "Failed", reason=self.refused.get(uid, "Error"))
+            return
+        if pod["metadata"].get("deletionTimestamp"):
             return
         if found.state == "new":
             await self._admit(uid, found)
@@ -203,6 +270,13 @@ class Node:
                 found.state = "ended"
             elif phase != "Running":
                 await self._report(found, "Running")
+
+    def _goes_on(self, uid: str, found: Local) -> bool:
+        """Return whether its program still has time to end."""
+        now = self.clock.monotonic()
+        found.going = now if found.going is None else found.going
+        runs = any(key[0] == uid for key in self.running)
+        return runs and now < found.going + float(found.pod["metadata"].get("deletionGracePeriodSeconds") or 0)
 
     async def _admit(self, uid: str, found: Local) -> None:
         if NUMBER not in self.kubelet.lists and _wants(found.pod):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from kit.faulty_cluster import PATIENCE, FaultyCluster
 from kit.virtual_time import VirtualClock
@@ -16,28 +16,57 @@ from pumice.model.errors import PumiceError
 from pumice.ports.cluster import ApiError
 
 Run = Callable[["Connection", VirtualClock, Random, asyncio.Event], Coroutine[Any, Any, None]]
+T = TypeVar("T")
 AGAIN = 2.0
 """Seconds after which a process that ended is started again."""
 
 
 @dataclass(slots=True)
 class Fault:
-    """The outcome of the next ``count`` writes. Code 0: no answer for half a minute; ``done``: carried out all the same."""
+    """The outcome of the next ``count`` writes. Code 0: no answer for half a minute; ``done``: carried out all the same.
+    ``only``: of this effect; of any where empty."""
 
     code: int
     count: int
     done: bool = False
+    only: str = ""
+
+
+@dataclass(slots=True)
+class Doom:
+    """``writes`` more are carried out, and the next one kills the process: before it, or after it where ``done``. ``only`` those
+    of this effect count, where it is named."""
+
+    writes: int
+    done: bool
+    only: str = ""
+
+
+class StoppableClock(VirtualClock):
+    """The clock of a process that may be stopped for a while (SIGSTOP, or a machine that is suspended): whoever sleeps wakes up
+    late."""
+
+    stopped_until = 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds)
+        await self.goes_on()
+
+    async def goes_on(self) -> None:
+        while (left := self.stopped_until - self.monotonic()) > 0:
+            await super().sleep(left)
 
 
 class Connection(FaultyCluster):
-    """One process's way to the API server. ``struck`` counts the pairs of a fault and the effect that it met."""
+    """One process's way to the API server. ``struck`` counts the pairs of a fault and the effect that it met; ``witness`` sees
+    each write as it arrives."""
 
-    def __init__(self, api: Any, clock: VirtualClock, name: str, struck: Counter[tuple[str, str]]) -> None:
+    def __init__(self, api: Any, clock: StoppableClock, name: str, struck: Counter[tuple[str, str]],
+                 witness: Callable[[Connection, str], None] = lambda process, effect: None) -> None:
         super().__init__(api, clock)
-        self.name, self.struck = name, struck
+        self.name, self.struck, self.process_clock, self.witness = name, struck, clock, witness
         self.faults: list[Fault] = []
-        self.doom: tuple[int, bool] | None = None
-        """So many more writes are carried out, and the next one kills the process: before it, or (True) after it."""
+        self.doom: Doom | None = None
         self.killed: Callable[[], None] = lambda: None
         self.dead = False
         self.away_until = self.deaf_until = 0.0
@@ -47,27 +76,37 @@ class Connection(FaultyCluster):
                       content_type: str = "application/json") -> bytes:
         if self.dead:
             raise asyncio.CancelledError
-        now = asyncio.get_running_loop().time()
-        if now < self.away_until or (now < self.deaf_until and verb == "GET" and path.rsplit("/", 1)[-1].endswith("s")):
+        if verb == "GET" and path.rsplit("/", 1)[-1].endswith("s"):
+            self.answers_lists()
+        elif asyncio.get_running_loop().time() < self.away_until:
             raise ApiError(0, "Unreachable", "connection refused")
         if verb == "GET":
-            return await super().request(verb, path, params=params, body=body, content_type=content_type)
+            answer = await super().request(verb, path, params=params, body=body, content_type=content_type)
+            await self.process_clock.goes_on()
+            return answer
         effect = _effect(verb, path)
-        doomed = self._doomed()
+        doomed = self._doomed(effect)
         if doomed is False:
             self._die("killed before", effect)
-        fault = self._next()
+        fault = self._next(effect)
         if fault is not None:
             self.struck[f"{fault.code}{' done' if fault.done else ''}", effect] += 1
         if fault is None or fault.done:
+            self.witness(self, effect)
             answer = await super().request(verb, path, params=params, body=body, content_type=content_type)
         if doomed:
             self._die("killed after", effect)
         if fault is None:
+            await self.process_clock.goes_on()
             return answer
         if fault.code == 0:
             await self.clock.sleep(PATIENCE)
         raise ApiError(fault.code, "Fault", "it is so")
+
+    def answers_lists(self) -> None:
+        """Raises ApiError where no list is answered now."""
+        if asyncio.get_running_loop().time() < max(self.away_until, self.deaf_until):
+            raise ApiError(0, "Unreachable", "connection refused")
 
     async def stream(self, path: str, params: Mapping[str, str], *, idle: float) -> Any:
         if self.dead:
@@ -82,21 +121,32 @@ class Connection(FaultyCluster):
         self.killed()
         raise asyncio.CancelledError
 
-    def _doomed(self) -> bool | None:
-        if self.doom is None:
+    def local(self, effect: str, act: Callable[[], T]) -> T:
+        """Carry out an effect on the process's own machine, at which it may be killed as at a write."""
+        if self.dead:
+            raise asyncio.CancelledError
+        doomed = self._doomed(effect)
+        if doomed is False:
+            self._die("killed before", effect)
+        found = act()
+        if doomed:
+            self._die("killed after", effect)
+        return found
+
+    def _doomed(self, effect: str) -> bool | None:
+        if self.doom is None or self.doom.only not in ("", effect):
             return None
-        left, done = self.doom
-        if left == 0:
-            return done
-        self.doom = left - 1, done
+        if self.doom.writes == 0:
+            return self.doom.done
+        self.doom.writes -= 1
         return None
 
-    def _next(self) -> Fault | None:
-        fault = self.faults[0] if self.faults else None
+    def _next(self, effect: str) -> Fault | None:
+        fault = next((one for one in self.faults if one.only in ("", effect)), None)
         if fault is not None:
             fault.count -= 1
             if fault.count <= 0:
-                self.faults.pop(0)
+                self.faults.remove(fault)
         return fault
 
 
@@ -111,10 +161,11 @@ def _effect(verb: str, path: str) -> str:
 class Process:
     """``run`` is started by ``start`` and again by ``supervise`` after it was killed or ended by itself."""
 
-    def __init__(self, name: str, api: Any, run: Run, rng: Random, struck: Counter[tuple[str, str]]) -> None:
-        self.name, self.clock = name, VirtualClock()
-        self._api, self._run, self._rng, self._struck = api, run, rng, struck
-        self.connection = Connection(api, self.clock, name, struck)
+    def __init__(self, name: str, api: Any, run: Run, rng: Random, struck: Counter[tuple[str, str]],
+                 witness: Callable[[Connection, str], None]) -> None:
+        self.name, self.clock = name, StoppableClock()
+        self._api, self._run, self._rng, self._struck, self._witness = api, run, rng, struck, witness
+        self.connection = Connection(api, self.clock, name, struck, witness)
         self.task: asyncio.Task[None] | None = None
         self.stop = asyncio.Event()
         self.ended_at: float | None = None
@@ -127,7 +178,8 @@ class Process:
 
     def start(self) -> None:
         old = self.connection
-        self.connection = Connection(self._api, self.clock, self.name, self._struck)
+        self.clock.stopped_until = 0.0
+        self.connection = Connection(self._api, self.clock, self.name, self._struck, self._witness)
         self.connection.away_until, self.connection.deaf_until = old.away_until, old.deaf_until
         self.connection.killed = self._cancel
         self.stop, self.ended_at = asyncio.Event(), None

@@ -69,6 +69,8 @@ class Known:
     """True when this controller has reconciled it: from then on changes of its pods are events."""
     doubted: bool = False
     """True while something that only an answer told of may have gone without a word."""
+    bereft: bool = False
+    """True since a pod vanished that had not run: the Job may have gone while no watch was heard."""
     at_rest: bool = False
     """True when the rules wanted nothing when they were last asked, and nothing was heard since: only time may bring a write."""
 
@@ -132,6 +134,11 @@ class JobStore:
         if not echo:
             self._heard(job.key)
 
+    def drop_job(self, known: Known) -> None:
+        """The API server has it no more, whatever the watch will tell."""
+        if self.jobs.get(known.job.key) is known:
+            self._forget(known)
+
     def take_job(self, job: Job) -> None:
         """A Job as it is now: by a watch, or because it was read."""
         job = msgspec.structs.replace(job, status=begun(job))
@@ -168,6 +175,8 @@ class JobStore:
         known, mine = self._job_of(owner), self._pods.owned(owner)
         if known is None:
             return True
+        if gone and before is not None and before.status.phase in ("", "Pending"):
+            known.bereft = True
         if known.looked_at:
             last = pod if gone and meta.annotations else before  # a list that is told as a difference tells of names only
             known.requests.extend(events(known.job, last if gone else before, None if gone else pod, mine.values()))

@@ -114,15 +114,15 @@ class Jobs:
             self.work.add(KIND, known.job.key)
         return None
 
-    async def _is_there(self, name: str, namespace: str) -> bool:
-        """The watch may only not have told of it yet."""
+    async def _is_there(self, name: str, namespace: str, uid: str = "") -> bool:
+        """The watch may only not have told of it yet. ``uid``: whether it is that one."""
         try:
-            await self.cluster.get(volcano.JOBS, name, namespace)
+            found = await self.cluster.get(volcano.JOBS, name, namespace)
         except ApiError as error:
             if error.code == 404:
                 return False
             raise
-        return True
+        return not uid or bool(found["metadata"]["uid"] == uid)
 
     # -- reconciling ----------------------------------------------------------------------------------------------
 
@@ -153,7 +153,19 @@ class Jobs:
         for key in self._shut_out.pop(name, ()):
             self.work.add(KIND, key)
 
+    async def _is_gone(self, known: Known) -> bool:
+        """Ask for a Job of which a pod vanished: of one that is gone the garbage collector takes whatever is made for it, and as
+        long as no watch tells of that, the two would make and take a pod hundreds of times a second."""
+        meta = known.job.metadata
+        gone = not await self._is_there(meta.name, meta.namespace, meta.uid)
+        known.bereft = False
+        if gone:
+            self.store.drop_job(known)
+        return gone
+
     async def _reconcile(self, known: Known) -> None:
+        if known.bereft and await self._is_gone(known):
+            return
         if not known.looked_at:
             known.looked_at = True
             view = self.store.view(known, self.clock.now())

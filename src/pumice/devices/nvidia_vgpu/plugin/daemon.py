@@ -43,7 +43,7 @@ from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.ports.mps import PROGRAM
-from pumice.ports.slices import Slice
+from pumice.ports.slices import Slice, Slices
 from pumice.wire import names
 from pumice.wire.document import safe_load_all
 from pumice.wire.kinds import CONFIGMAPS
@@ -89,18 +89,20 @@ async def run(
     stop: asyncio.Event,
     ready: asyncio.Event | None = None,
     cards: Cards | None = None,
+    slices: Slices | None = None,
 ) -> None:
     """Serve until ``stop``. ``ready`` is set once the kubelet and the node object know the cards.
 
-    ``cards`` are this machine's (NVML unless given). Raises PumiceError on what a person has to mend.
+    ``cards`` and ``slices`` are this machine's (NVML unless given). Raises PumiceError on what a person has to mend.
     """
-    device_type = vgpu(settings, cluster=cluster, clock=clock, rng=rng, cards=cards)
+    device_type = vgpu(settings, cluster=cluster, clock=clock, rng=rng, cards=cards, slices=slices)
     await run_plugins(settings, device_type, cluster=cluster, clock=clock, rng=rng, stop=stop, ready=ready)
 
 
 def vgpu(
-    settings: Settings, *, cluster: Cluster, clock: Clock, rng: random.Random, cards: Cards | None = None
-) -> ServedDevices:
+    settings: Settings, *, cluster: Cluster, clock: Clock, rng: random.Random, cards: Cards | None = None,
+    slices: Slices | None = None,
+) -> ServedDevices:  # fmt: skip
     """vGPUs as the plugin server takes them."""
     devices = _cdi(settings, cards)
     kept = Configured(settings, cluster, clock, rng, devices)
@@ -111,7 +113,7 @@ def vgpu(
                                 by_name=not settings.response_options.cdi)  # fmt: skip
     if settings.mig_strategy == "mixed":
         return device_type
-    cutter = Cutter(NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
+    cutter = Cutter(slices or NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
     return replace(device_type, slicer=partial(Slicing, cutter), learn=kept.learn)
 
 
