@@ -21,7 +21,7 @@ $(VENV)/.installed: pyproject.toml setup.py lab/pyproject.toml lab/setup.py cons
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Pumice needs python3 >= 3.11; name one with make PYTHON=..." >&2; exit 2; }
 	@echo "Installing Pumice and its tools into $(VENV): a minute or two, longer on a slow line or a busy machine."
 	$(PYTHON) -m venv $(VENV) || { echo "This python3 makes no environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,kubernetes,web]' --editable ./lab
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,kubernetes,top,web]' --editable ./lab
 	@touch $@
 
 # Where man looks for the pages of commands in .venv/bin: an editable installation brings none.

@@ -59,6 +59,7 @@ def without_cluster(folder: Path) -> Iterator[Call]:
     yield Call("pumice run --emulated -- true", "needs the laboratory of Pumice", 2)
     yield Call("pumice ps", "No program runs")
     yield Call("pumice top --once", "nothing to watch", 2)
+    yield Call("pumice top --kubeconfig /nonexistent", "/nonexistent", 2)
     yield Call("pumice limit r9 --cores 20", "no program of `pumice run`", 2)
     yield Call("pumice jupyter install --python /bin/false", "not a Python that works", 2)
     yield Call(f"pumice vgpu status {region}", "1.2")

@@ -142,3 +142,7 @@ def test_a_pods_page_says_what_nvidia_smi_in_the_pod_says(cluster: LocalCluster,
     assert f"{uuid} " in words
     assert f"{total} MiB {total} MiB 30 %" in words
     assert f"default/a - {total} MiB {total} MiB 30 % {used} MiB" in card
+    while f"Memory over the last hour, container c on {uuid}" not in words or f" {used} MiB " not in words:
+        assert time.monotonic() < deadline, words[-2000:]
+        time.sleep(1)
+        words = words_of(read(address, "pod?namespace=default&name=a"))

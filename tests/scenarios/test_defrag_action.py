@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from kit.moving_world import MovingWorld
 from kit.objects import group, node, pod
 from kit.scheduler_confs import conf, sharing
 
+from pumice.journal.freezing import freeze, thaw
 from pumice.wire import names
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
@@ -178,6 +180,37 @@ def test_a_scheduler_that_is_killed_after_any_cycle_leaves_nothing_held() -> Non
             assert (held, after.state.nominations.kept, after.state.moves.plan) == ([], {}, None)
         world.now += 0.25
     assert world.card_of("late") == "n1/0"
+
+
+def test_a_plan_goes_on_in_an_engine_that_a_journal_has_kept() -> None:
+    world = two_halves()
+    world.controller = False
+    world.settle(20)
+    kept = thaw(freeze(world.engine))
+    assert kept.state.moves.plan is not None
+    world.engine, world.controller = kept, True
+    world.live()
+    world.settle(30)
+    assert (world.card_of("late"), world.where("a")) == ("n1/0", "n1/1")
+    assert world.nothing_held
+
+
+def test_a_search_takes_half_of_a_cycles_time_and_goes_on_where_it_stopped() -> None:
+    world = MovingWorld(ON)
+    world.add(*(node(f"n{i:03}", cards=1, shares=1) for i in range(100)))
+    world.add(*(owned(f"p{i}", 5000) for i in range(100)))
+    world.settle(20)
+    world.add(pod("late", mib=8000))
+    world.settle(0.5)
+    reached = []
+    for _ in range(3):
+        world.now += 60
+        ticks = count()
+        world.engine.cycle(world.now, world.rng, budget=12, tick=ticks.__next__)
+        assert next(ticks) < 100
+        reached += world.engine.state.moves.after.values()
+    assert len(reached) == 3
+    assert reached == sorted(set(reached))
 
 
 def test_another_configuration_gives_back_what_is_held() -> None:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
 import re
+import select
 import signal
+import struct
 import subprocess
 import termios
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kit.one_machine import MIB, PUMICE, OneMachine, wait_until
+
+from pumice.local.limits import change_by, wanted
+from pumice.local.people import LOG
+from pumice.local.place import of_machine
+from pumice.local.shares import find
+from pumice.model.errors import BadInput
 
 
 def test_a_changed_limit_is_seen_by_the_machine(here: OneMachine) -> None:
@@ -77,63 +87,198 @@ def test_a_limit_is_changed_by_any_process_of_the_program(here: OneMachine) -> N
     os.kill(int(child), signal.SIGKILL)
 
 
-@pytest.fixture
-def view(here: OneMachine) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """``pumice top`` at a terminal of its own, showing the cards."""
-    ours, theirs = pty.openpty()
-    program = subprocess.Popen([*PUMICE, "top", "--emulated", str(here.directory)], stdin=theirs, stdout=theirs, stderr=theirs,
-                               env={**here.environment, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"})  # fmt: skip
-    before = termios.tcgetattr(theirs)
+def test_of_two_who_change_a_limit_at_once_one_is_told_and_neither_change_is_lost(here: OneMachine) -> None:
+    """Both have looked before either changed anything: the second would put back what the first has changed."""
+    program = here.burn("--memory", "4000", "--cores", "60", memory=1000)
+    place = of_machine(here.directory)
+    seen, _ = find([place], "r1")
+    done = here.pumice("limit", "r1", "--cores", "20", "--emulated", str(here.directory))
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(BadInput, match="somebody else has just changed its limits, to 4000 MiB and 20 %; look at them"):
+        change_by(os.geteuid(), seen, place, wanted(seen, "3000", None), [])
+    (card,) = here.ps()[0]["cards"]
+    assert (card["memoryLimitMiB"], card["coresLimitPercent"]) == (4000, 20)
+    assert program.poll() is None
+
+
+def test_a_changed_limit_is_logged_and_so_is_one_that_was_refused(here: OneMachine) -> None:
+    here.burn("--memory", "4000", memory=1000)
+    for memory in ("3000", "500"):
+        here.pumice("limit", "r1", "--memory", memory, "--emulated", str(here.directory))
+    lines = [json.loads(line) for line in (here.directory / "run" / LOG).read_text().splitlines()]
+    asked, done, again, refused = (line["outcome"] for line in lines)
+    assert asked == again == "asked for"
+    assert done == "r1: 3000 MiB and no core limit (was 4000 MiB and no core limit)"
+    assert refused.startswith("refused: r1 uses ")
+    assert {line["user"] for line in lines} == {os.geteuid()}
+
+
+class View:
+    """``pumice top`` at a terminal of its own: the screen, or the tables that one has without the extra."""
+
+    def __init__(self, here: OneMachine, *options: str, columns: int = 120, lines: int = 30) -> None:
+        self.ours, self.theirs = pty.openpty()
+        fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.before = termios.tcgetattr(self.theirs)
+        self.program = subprocess.Popen(
+            [*PUMICE, "top", "--emulated", str(here.directory), *options], stdin=self.theirs, stdout=self.theirs,
+            stderr=self.theirs, env={**here.environment, "TERM": "xterm-256color"},
+        )  # fmt: skip
+
+    def press(self, keys: str) -> None:
+        os.write(self.ours, keys.encode())
+
+    def shows(self, words: str) -> str:
+        return until(self.ours, words)
+
+    def close(self) -> None:
+        self.program.kill()
+        self.program.wait()
+        os.close(self.ours)
+        os.close(self.theirs)
+
+
+KINDS = {"screen": ((), "MEM"), "tables": (("--plain",), "MEMORY IN USE")}
+
+
+@pytest.fixture(params=KINDS)
+def view(here: OneMachine, request: pytest.FixtureRequest) -> Iterator[View]:
+    """Either of them, showing the cards."""
+    options, words = KINDS[request.param]
+    at = View(here, *options)
+    at.shows(words)
+    yield at
+    assert termios.tcgetattr(at.theirs) == at.before  # whichever way it ended
+    at.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_live_view_whose_terminal_is_gone_ends(here: OneMachine, kind: str) -> None:
+    """Also one that has been there for a while, and waits with much that it would still write."""
+    options, words = KINDS[kind]
+    at = View(here, *options)
+    os.close(at.theirs)
     try:
-        assert "[1] cards (2)  [2] processes" in re.sub("\x1b[^m]*m", "", until(ours, "MEMORY IN USE"))
-        yield program, ours
+        at.shows(words)
+        at.press("s" * 200)
+        os.close(at.ours)
+        at.program.wait(timeout=60)  # raises where it goes on
     finally:
-        program.kill()
-        program.wait()
-    assert termios.tcgetattr(theirs) == before  # whichever way it ended
-    os.close(theirs)
-    os.close(ours)
+        at.program.kill()
+        at.program.wait()
 
 
-def test_a_live_view_whose_terminal_is_gone_ends(here: OneMachine) -> None:
-    ours, theirs = pty.openpty()
-    program = subprocess.Popen([*PUMICE, "top", "--emulated", str(here.directory)], stdin=theirs, stdout=theirs, stderr=theirs,
-                               env={**here.environment, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"})  # fmt: skip
-    os.close(theirs)
-    try:
-        until(ours, "MEMORY IN USE")
-        os.close(ours)
-        program.wait(timeout=60)  # raises where it goes on
-    finally:
-        program.kill()
-        program.wait()
-
-
-def test_the_live_view_shows_another_tab_and_ends_by_a_key(here: OneMachine, view: tuple[subprocess.Popen[bytes], int]) -> None:
-    program, terminal = view
+def test_the_tables_show_another_tab_and_end_by_a_key(here: OneMachine) -> None:
+    at = View(here, "--plain")
+    assert "[1] cards (2)  [2] processes" in re.sub("\x1b[^m]*m", "", at.shows("MEMORY IN USE"))
     here.burn("--memory", "4000")
-    os.write(terminal, b"2")
-    assert "/4000 MiB" in until(terminal, "/4000 MiB")
-    os.write(terminal, b"q")
-    assert program.wait(timeout=60) == 0
+    at.press("2")
+    assert "/4000 MiB" in at.shows("/4000 MiB")
+    at.press("q")
+    assert at.program.wait(timeout=60) == 0
+    at.close()
+
+
+def test_the_screen_shows_a_program_that_has_just_begun_and_ends_by_a_key(here: OneMachine) -> None:
+    at = View(here)
+    at.shows("PROGRAMS")
+    here.burn("--memory", "4000")
+    assert "/4000 MiB" in at.shows("/4000 MiB")
+    at.press("q")
+    assert at.program.wait(timeout=60) == 0
+    at.close()
+
+
+def test_without_the_extra_there_are_the_tables(here: OneMachine, tmp_path: Path) -> None:
+    """An installation without it has no such package, which is played by one that is not where it is looked for."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util\nfind = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *more: None if name == 'textual' else find(name, *more)\n"
+    )
+    here.environment["PYTHONPATH"] = str(tmp_path)
+    at = View(here)
+    assert "[1] cards (2)  [2] processes" in re.sub("\x1b[^m]*m", "", at.shows("MEMORY IN USE"))
+    at.close()
+
+
+def test_a_terminal_of_twenty_columns_is_told_what_is_needed(here: OneMachine) -> None:
+    at = View(here, columns=20, lines=24)
+    assert "columns" in at.shows("columns")
+    at.press("q")
+    assert at.program.wait(timeout=60) == 0
+    at.close()
+
+
+def test_from_the_screen_a_program_is_given_other_limits_and_then_ended(here: OneMachine) -> None:
+    """Each is asked once more: n and Enter do nothing, y does."""
+    program = here.burn("--memory", "4000", "--cores", "60", memory=1000)
+    at = View(here)
+    at.shows("1152/4000 MiB")
+    at.press("j")
+    at.shows("▸")
+    at.press("l")
+    at.shows("goes on, Esc leaves")
+    at.press("\t20\r")
+    at.shows("Limit r1 to 4000 MiB and 20 % of the cores?")
+    at.press("n")
+    at.shows("nothing was done")
+    assert here.ps()[0]["cards"][0]["coresLimitPercent"] == 60
+    at.press("l")
+    at.shows("goes on, Esc leaves")
+    at.press("\t20\r")
+    at.shows("Limit r1 to 4000 MiB and 20 % of the cores?")
+    at.press("y")
+    at.shows("(was 4000 MiB and 60 %)")
+    assert here.ps()[0]["cards"][0]["coresLimitPercent"] == 20
+    at.press("x")
+    at.shows("SIGKILL")
+    at.press("\x1b[B\r")
+    at.shows(f"Send SIGTERM to r1, process {program.pid}?")
+    at.press("y")
+    assert program.wait(timeout=60) == -signal.SIGTERM
+    at.shows(f"SIGTERM was sent to {program.pid}")
+    at.press("q")
+    assert at.program.wait(timeout=60) == 0
+    lines = [json.loads(line) for line in (here.directory / "run" / LOG).read_text().splitlines()]
+    assert [(line["what"], line["outcome"]) for line in lines[-1:]] == [("SIGTERM", f"sent to {program.pid}")]
+    at.close()
+
+
+def test_on_the_screen_a_limit_that_somebody_else_has_changed_meanwhile_is_not_put_back(here: OneMachine) -> None:
+    here.burn("--memory", "4000", "--cores", "60", memory=1000)
+    at = View(here)
+    at.shows("1152/4000 MiB")
+    at.press("j")
+    at.shows("▸")
+    at.press("l")
+    at.shows("goes on, Esc leaves")
+    done = here.pumice("limit", "r1", "--memory", "3000", "--emulated", str(here.directory))
+    assert done.returncode == 0, done.stderr
+    at.press("\t20\r")
+    at.shows("Limit r1 to 4000 MiB and 20 % of the cores?")
+    at.press("y")
+    at.shows("somebody else has just changed its limits")
+    (card,) = here.ps()[0]["cards"]
+    assert (card["memoryLimitMiB"], card["coresLimitPercent"]) == (3000, 60)
+    at.close()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM)])
-def test_a_live_view_that_is_ended_leaves_the_terminal_as_it_was(
-    view: tuple[subprocess.Popen[bytes], int], number: signal.Signals, code: int
-) -> None:
+def test_a_live_view_that_is_ended_leaves_the_terminal_as_it_was(view: View, number: signal.Signals, code: int) -> None:
     """By Ctrl-C it ends as a program that the signal itself ended, so that a shell's loop around it ends too."""
-    program, terminal = view
-    program.send_signal(number)
-    assert "\x1b[?1049l" in until(terminal, "\x1b[?1049l")  # back from the second screen
-    assert program.wait(timeout=60) == code
+    view.program.send_signal(number)
+    assert "\x1b[?1049l" in view.shows("\x1b[?1049l")  # back from the second screen
+    assert view.program.wait(timeout=60) == code
 
 
-def until(descriptor: int, words: str) -> str:
+def until(descriptor: int, words: str, seconds: float = 60) -> str:
     """Return the terminal's output up to those words."""
-    seen = b""
+    seen, deadline = b"", time.monotonic() + seconds
     while words.encode() not in seen:
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, f"{words!r} did not come; at last: {seen[-3000:]!r}"
         seen += os.read(descriptor, 4096)
+        assert time.monotonic() < deadline, f"{words!r} did not come; at last: {seen[-3000:]!r}"
     return seen.decode("utf-8", "replace")
 
 

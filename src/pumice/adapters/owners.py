@@ -23,6 +23,15 @@ _POD: Final = re.compile(r"pod([0-9a-f]{8}[0-9a-f_-]{24,28})\b")
 _CONTAINER: Final = re.compile(r"([0-9a-f]{64})(?:\.scope)?$")
 
 
+def pod_of(pid: int, proc: Path = Path("/proc")) -> str:
+    """The UID of the pod whose process it is, by its cgroup; empty for a process of no pod."""
+    try:
+        found = _POD.search((proc / str(pid) / "cgroup").read_text("utf-8", "replace"))
+    except OSError:
+        return ""
+    return found[1].replace("_", "-") if found else ""
+
+
 class ProcOwners:
     """Remembers each process until it is not asked for any more."""
 

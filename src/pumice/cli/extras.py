@@ -16,6 +16,7 @@ from pumice.model.errors import Unavailable
 
 BROUGHT_BY: Final = {
     "kubernetes": ("aiohttp", "cryptography", "google", "grpc", "httptools", "lark", "numpy", "re2"),
+    "top": ("textual",),
     "web": ("jinja2",),
 }
 """By the name it is imported by; pyproject.toml has them by the name they are installed by."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Annotated
 
 from pumice.cli import flags
@@ -28,26 +27,17 @@ def limit(
     """Change the limits of a running program. They hold within a moment; refused when the card has not that much left."""
     from pumice.cli.emulated import driver_of_machines, machine_environment
     from pumice.cli.run import cards_of
-    from pumice.local.limits import change
-    from pumice.local.request import Request, parse_cores, parse_memory, per_card
+    from pumice.local.limits import change_by, in_words, wanted
     from pumice.local.shares import find
 
     if memory is None and cores is None:
         raise BadInput("nothing to change; give --memory, --cores or both")
     booking, place = find(places(emulated), who)
-    count = len(booking.cards)
-    percents = [str(device.cores) for device in booking.devices] if cores is None else per_card("--cores", cores, count)
-    amounts = [(0, 0)] * count if memory is None else [parse_memory(one) for one in per_card("--memory", memory, count)]
-    each = [Request(*amount, parse_cores(percent)) for amount, percent in zip(amounts, percents, strict=True)]
-    wanted = Request(each=tuple(each))
+    request = wanted(booking, memory, cores)
     library = None
     if place.machine is not None:
         present = machine_environment(place.machine, os.environ)
         os.environ[variables.MACHINE], library = present[variables.MACHINE], driver_of_machines()
     with cards_of(library) as cards:
-        changed = change(booking, place, wanted, cards.facts(), time.time_ns(), force)
-    for (card, new), old in zip(changed.allocated, booking.devices, strict=True):
-        share = f"{new.cores} % of the cores" if new.cores else "no core limit"
-        where = f"{booking.id} on card {card.index}" if len(changed.cards) > 1 else booking.id
-        print(f"{where}: {new.memory} MiB and {share} (was {old.memory} MiB and "
-              f"{f'{old.cores} %' if old.cores else 'no core limit'})")  # fmt: skip
+        changed = change_by(os.geteuid(), booking, place, request, cards.facts(), force)
+    print("\n".join(in_words(changed, booking)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import select
@@ -12,6 +13,7 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console, Group, RenderableType
@@ -23,7 +25,7 @@ from pumice.cli.data_dir import DATA_DIR
 from pumice.cli.local_view import EMULATED
 from pumice.cli.output import Output
 from pumice.cli.tables import wide_console
-from pumice.cli.top_tabs import Tab, tabs
+from pumice.cli.top_tabs import Tab, sources, tabs
 from pumice.model.errors import BadInput, PumiceError
 
 QUIT = ("q", "Q", "\x03", "\x04")
@@ -39,12 +41,20 @@ def top(
     once: Annotated[bool, flags.Option("--once", help="Print one frame and end.")] = False,
     output: Annotated[Output, flags.Option("--output", "-o", help="json: one frame for programs.")] = Output.TEXT,
     every: Annotated[float, flags.Option(min=0.1, max=60, help="Seconds between two looks.")] = 1.0,
+    plain: Annotated[bool, flags.Option("--plain", help="Only tables, as without the extra `top`.")] = False,
+    kubeconfig: Annotated[Path | None, flags.Option(help="Also pods and queues of this cluster.")] = None,
     emulated: EMULATED = None,
     data_dir: DATA_DIR = None,
 ) -> None:
-    """Watch cards, programs, pods and queues live: tab or 1 to 4 change what is shown, q ends."""
+    """Watch cards, programs, pods and queues live. With the extra `top`: bars, graphs, sorted and filtered; programs get signals
+    and other limits; ? says how. Without it: tables, of which tab or 1 to 4 show another; q ends both."""
+    if kubeconfig is not None:
+        from pumice.cli.daemon import find_access
+
+        find_access(kubeconfig)  # raises where it is none
     with contextlib.ExitStack() as stack:
-        present = tabs(stack, emulated, data_dir)
+        there = sources(stack, emulated, data_dir, kubeconfig)
+        present = tabs(there)
         at = _named(present, tab) if tab else 0
         if output is Output.JSON:
             print(json.dumps({page.name: page.data() for page in ([present[at]] if tab else present)}, indent=1))
@@ -55,6 +65,14 @@ def top(
             for page in shown:
                 console.print(Text(page.title, style="bold"), _page(page, width), sep="\n")
             return
+        if not plain and not console.is_dumb_terminal and importlib.util.find_spec("textual"):
+            from pumice.cli.screen.app import watch
+
+            stack.pop_all()  # a look may hang in the driver; the end of the process closes it
+            code = watch(there, [page.name for page in present], present[at].name, every)
+            if code == 128 + signal.SIGINT:
+                raise KeyboardInterrupt
+            raise SystemExit(code)
         _live(console, present, at, every)
 
 

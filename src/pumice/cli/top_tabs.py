@@ -32,6 +32,7 @@ from pumice.wire.objects import Node, Pod, convert
 
 if TYPE_CHECKING:
     from pumice.adapters.kube import KubeClient
+    from pumice.adapters.nvml import NvmlCards
     from pumice.scheduler.explaining.queues import QueueView
 
 Answer = TypeVar("Answer")
@@ -55,20 +56,36 @@ class Tab:
         return self.name if self.count is None else f"{self.name} ({self.count})"
 
 
-def tabs(stack: contextlib.ExitStack, emulated: str | None, data_dir: Path | None) -> list[Tab]:
-    """The pages that there is something to show on. Raises BadInput when there is nothing at all."""
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """All that there is to be watched: places with programs, the cards of one machine, a cluster. What is not there is None."""
+
+    where: list[Place]
+    cards: NvmlCards | None
+    place: Place | None
+    kubeconfig: Path | None
+
+
+def sources(stack: contextlib.ExitStack, emulated: str | None, data_dir: Path | None, kubeconfig: Path | None = None) -> Sources:
+    """Open what there is; the stack closes it."""
     where = places(emulated)
-    found = []
-    opened = cards_here(where)
-    if opened is not None:
-        cards, place = opened
+    cards, place = cards_here(where) or (None, None)
+    if cards is not None:
         stack.callback(cards.close)
+    return Sources(where, cards, place, kubeconfig or _cluster(data_dir))
+
+
+def tabs(there: Sources) -> list[Tab]:
+    """The pages that there is something to show on. Raises BadInput when there is nothing at all."""
+    where, cards, place, kubeconfig = there.where, there.cards, there.place, there.kubeconfig
+    found = []
+    if cards is not None and place is not None:
         found.append(Tab("cards", lambda width: _cards_page(cards, place, width), lambda: _cards_data(cards, place),
                          len(cards.readings())))  # fmt: skip
-    if opened is not None or shares(where):
+    if cards is not None or shares(where):
         found.append(Tab("processes", lambda width: _processes_page(where, width),
                          lambda: [as_json(share) for share in shares(where)]))  # fmt: skip
-    if kubeconfig := _cluster(data_dir):
+    if kubeconfig is not None:
         found.append(Tab("pods", lambda width: _pods_page(kubeconfig, width), lambda: [asdict(row) for row in _rows(kubeconfig)]))
         found.append(Tab("queues", lambda width: _queues_page(kubeconfig, width), lambda: _queues_data(kubeconfig)))
     if not found:
@@ -80,7 +97,7 @@ def tabs(stack: contextlib.ExitStack, emulated: str | None, data_dir: Path | Non
 # ---- this machine
 
 
-def cards_here(where: list[Place]) -> tuple[Cards, Place] | None:
+def cards_here(where: list[Place]) -> tuple[NvmlCards, Place] | None:
     """The cards of one machine (a process meets one only): the real ones, else the emulated one that is in use."""
     from pumice.adapters.nvml import NvmlCards
 
@@ -189,14 +206,22 @@ def _pods_page(kubeconfig: Path, width: int) -> RenderableType:
 
 
 def _rows(kubeconfig: Path) -> list[CardRow]:
+    return cards_and_pods(kubeconfig)[0]
+
+
+def cards_and_pods(kubeconfig: Path) -> tuple[list[CardRow], dict[str, str]]:
+    """The cards of a cluster with who is on them, and the names of its pods by UID. Raises Unavailable."""
+
     async def lists(kube: KubeClient) -> tuple[list[Json], list[Json]]:
         return (await kube.list(NODES))["items"], (await kube.list(PODS))["items"]
 
     nodes, pods = _ask(kubeconfig, lists)
-    return all_card_rows([convert(Node, node) for node in nodes], [convert(Pod, pod) for pod in pods])
+    found = [convert(Pod, pod) for pod in pods]
+    names = {pod.metadata.uid: f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in found}
+    return all_card_rows([convert(Node, node) for node in nodes], found), names
 
 
-def _queues(kubeconfig: Path) -> list[QueueView]:
+def queues_of(kubeconfig: Path) -> list[QueueView]:
     """As an engine under the cluster's configuration sees them."""
     from pumice.cli.casefile import engine_of
     from pumice.cli.picture import Source, collect
@@ -209,10 +234,10 @@ def _queues(kubeconfig: Path) -> list[QueueView]:
 def _queues_page(kubeconfig: Path, width: int) -> RenderableType:
     from pumice.cli.explain_queues import queues_table
 
-    return queues_table(_queues(kubeconfig), width)
+    return queues_table(queues_of(kubeconfig), width)
 
 
 def _queues_data(kubeconfig: Path) -> list[Json]:
     from pumice.cli.explain_queues import as_json
 
-    return [as_json(view) for view in _queues(kubeconfig)]
+    return [as_json(view) for view in queues_of(kubeconfig)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,27 +11,78 @@ import msgspec
 from pumice.adapters.bookings.book import Booking, opened
 from pumice.adapters.region.writer import set_limits
 from pumice.local.allocator import Allocator
+from pumice.local.people import log, refuse_stranger
 from pumice.local.place import Place
 from pumice.local.plugin import handed_out
-from pumice.local.request import Request
+from pumice.local.request import Request, parse_cores, parse_memory, per_card
 from pumice.local.shares import used
 from pumice.model.amount import MIB
 from pumice.model.errors import BadInput, PumiceError
 from pumice.ports.cards import CardFacts
 from pumice.ports.region import BadRegion
+from pumice.wire.nvidia_vgpu import PodDevice
+
+
+def wanted(booking: Booking, memory: str | None, cores: str | None) -> Request:
+    """Read what a person wrote about a booking, None for what stays as it is. Raises BadInput."""
+    if memory is None and cores is None:
+        raise BadInput("nothing to change; give --memory, --cores or both")
+    count = len(booking.cards)
+    percents = [str(device.cores) for device in booking.devices] if cores is None else per_card("--cores", cores, count)
+    amounts = [(0, 0)] * count if memory is None else [parse_memory(one) for one in per_card("--memory", memory, count)]
+    each = [Request(*amount, parse_cores(percent)) for amount, percent in zip(amounts, percents, strict=True)]
+    return Request(each=tuple(each))
+
+
+def in_words(changed: Booking, before: Booking) -> list[str]:
+    """One line for each card: what holds now, and what held before."""
+    return [
+        f"{changed.id}{f' on card {card.index}' if len(changed.cards) > 1 else ''}: {new.memory} MiB and "
+        f"{f'{new.cores} % of the cores' if new.cores else 'no core limit'} (was {_held(old)})"
+        for (card, new), old in zip(changed.allocated, before.devices, strict=True)
+    ]
+
+
+def _asked(one: Request) -> str:
+    memory = f"{one.memory} MiB" if one.memory else f"{one.percent} % of the memory" if one.percent else "memory as it is"
+    return f"{memory} and {f'{one.cores} % of the cores' if one.cores else 'no core limit'}"
+
+
+def _held(device: PodDevice) -> str:
+    return f"{device.memory} MiB and {f'{device.cores} %' if device.cores else 'no core limit'}"
+
+
+def change_by(user: int, booking: Booking, place: Place, request: Request, facts: Sequence[CardFacts],
+              force: bool = False) -> Booking:  # fmt: skip
+    """The same as ``change`` for a user, of which a line is logged before and, should it be refused, after. Raises BadInput where
+    the share is somebody else's."""
+    refuse_stranger(booking, user)
+    what = f"limits {'; '.join(map(_asked, request.each))}{' by force' if force else ''}"
+    log(place.directory, user, what, booking.id, "asked for", time.time())
+    try:
+        changed = change(booking, place, request, facts, time.time_ns(), force)
+    except PumiceError as error:
+        log(place.directory, user, what, booking.id, f"refused: {str(error).splitlines()[0]}", time.time())
+        raise
+    log(place.directory, user, what, booking.id, "; ".join(in_words(changed, booking)), time.time())
+    return changed
 
 
 def change(booking: Booking, place: Place, request: Request, facts: Sequence[CardFacts], now_ns: int,
            force: bool = False) -> Booking:  # fmt: skip
-    """The booking with the new limits, which hold from now on, on each of its cards.
+    """The booking with the new limits, which hold from now on, on each of its cards. ``booking`` is as its reader saw it.
 
-    Raises Refused when the card has not that much left, BadInput when the program uses more memory than it may keep
-    and ``force`` is not set: nothing would be taken from it, but it could allocate nothing until it has freed enough.
+    Raises Refused when the card has not that much left, BadInput when its limits are no longer what the reader saw, or the
+    program uses more memory than it may keep and ``force`` is not set: nothing would be taken from it, but it could allocate
+    nothing until it has freed enough.
     """
     with opened(place.directory) as bookings:
         current = next((other for other in bookings.all if other.id == booking.id), None)
         if current is None:
             raise BadInput(f"{booking.id}: the program has ended")
+        if current.devices != booking.devices:
+            held = "; ".join(_held(device) for device in current.devices)
+            raise BadInput(f"{booking.id}: somebody else has just changed its limits, to {held}; look at them and try again")
         allocator = Allocator(facts, bookings.all)
         allocation = allocator.resize(request, current)
         changed = msgspec.structs.replace(current, annotations=allocator.annotations(allocation, now_ns))

@@ -14,10 +14,12 @@ from itertools import islice
 from typing import Any
 
 import aiohttp
+import msgspec
 
 from pumice.adapters.scraping import page
 from pumice.metrics.monitor import pod_uses
 from pumice.model.errors import PumiceError, Unavailable
+from pumice.node.history import POINTS, PodHistory
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.web.values import Use
@@ -26,6 +28,8 @@ from pumice.wire.kinds import NODES, PODS
 NAMESPACE, LABEL, PORT = "kube-system", "name=volcano-vgpu-monitor", 9394
 PATIENCE, LARGEST = 3.0, 8 << 20
 """Seconds and bytes for one page."""
+SHARES_READ = 64
+"""Of one pod."""
 FRESH, KEPT, PODS_KEPT = 5.0, 64, 1000
 """For so many seconds an answer is fresh; so many nodes' answers are kept, of each so many pods."""
 
@@ -51,6 +55,7 @@ class Monitors:
     stream: Stream | None = None
     _known: dict[str, NodeUse] = field(default_factory=dict)
     _asking: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _hours: dict[tuple[str, str, str], tuple[float, tuple[PodHistory | None, str]]] = field(default_factory=dict)
 
     async def of_node(self, node: str) -> NodeUse:
         """Ask the node's monitor, at most once in a while however many look."""
@@ -83,7 +88,40 @@ class Monitors:
         told = {f"{namespace}/{pod}": Use(use.used, use.limit, use.cores) for (namespace, pod), use in some}
         return NodeUse(self.clock.now(), told)
 
-    async def _page(self, node: str) -> str:
+    async def history(self, node: str, namespace: str, pod: str) -> tuple[PodHistory | None, str]:
+        """The last hour of a pod, or why it is not known; asked at most once in a while. Namespace and pod are names of
+        Kubernetes'."""
+        key, now = (node, namespace, pod), self.clock.now()
+        kept = self._hours.get(key)
+        if kept is not None and now - kept[0] < FRESH:
+            return kept[1]
+        found = await self._history(node, namespace, pod)
+        self._hours.pop(key, None)
+        self._hours[key] = now, found
+        while len(self._hours) > KEPT:
+            del self._hours[next(iter(self._hours))]
+        return found
+
+    async def _history(self, node: str, namespace: str, pod: str) -> tuple[PodHistory | None, str]:
+        try:
+            async with asyncio.timeout(PATIENCE * 2):
+                text = await self._page(node, f"history?namespace={namespace}&pod={pod}")
+            found = msgspec.json.decode(text, type=PodHistory)
+        except TimeoutError:
+            return None, f"the monitor of {node} did not answer in time"
+        except PumiceError as error:
+            return None, str(error)
+        except msgspec.MsgspecError as error:
+            return None, f"the monitor of {node} says what is no history: {error}"
+        wrong = len(found.shares) > SHARES_READ or any(
+            len(line) > POINTS or any(value is not None and not 0 <= value < 2**63 for value in line)
+            for share in found.shares for line in (share.memory, share.cores, [share.limit])
+        )  # fmt: skip
+        if wrong or not (0 < found.every < 3600 and 0 <= found.until < 2**40):
+            return None, f"the monitor of {node} says what cannot be"
+        return found, ""
+
+    async def _page(self, node: str, what: str = "metrics") -> str:
         """Raises Unavailable and ApiError with the reason."""
         try:
             selector = f"spec.nodeName={node}"
@@ -91,13 +129,13 @@ class Monitors:
         except ApiError as error:
             raise Unavailable(f"the pods of {NAMESPACE}, among which monitors are, could not be listed: {error}") from None
         if pods and self.stream is not None:
-            return await self._streamed(PODS.path(NAMESPACE, f"{pods[0]['metadata']['name']}:{PORT}", "proxy/metrics"), node)
+            return await self._streamed(PODS.path(NAMESPACE, f"{pods[0]['metadata']['name']}:{PORT}", f"proxy/{what}"), node)
         found = await self.cluster.get(NODES, node)
         addresses = (found.get("status") or {}).get("addresses") or []
         address = next((str(each.get("address")) for each in addresses if each.get("type") == "InternalIP"), "")
         if not _is_own(address):
             raise Unavailable(f"no monitor runs on {node} (no pod in {NAMESPACE} with label {LABEL})")
-        return await page(f"http://{address}:{PORT}/metrics", PATIENCE, LARGEST)
+        return await page(f"http://{address}:{PORT}/{what}", PATIENCE, LARGEST)
 
     async def _streamed(self, path: str, node: str) -> str:
         assert self.stream is not None

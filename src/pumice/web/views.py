@@ -13,6 +13,7 @@ from pumice.ports.cluster import ApiError, Json
 from pumice.scheduler.explaining.queues import QueueView
 from pumice.web import reading
 from pumice.web.answers import Situation, explained, placed
+from pumice.web.charts import charts
 from pumice.web.following import Following
 from pumice.web.monitors import Monitors, NodeUse
 from pumice.web.values import NodeLine, PodLine, Summary
@@ -160,9 +161,15 @@ class Views:
         cards = [
             (piece, reading.card_view(engine, told["node"] or "", piece["uuid"])) for piece in (told["cards"] if told else ())
         ]  # fmt: skip
-        use = await self.monitors.of_node(line.node) if line is not None and line.node and line.cards else None
+        use, hour, silent = None, [], ""
+        if line is not None and line.node and line.cards:
+            use = await self.monitors.of_node(line.node)
+            if not use.unknown and _is_name(namespace) and _is_name(name):
+                told_of, silent = await self.monitors.history(line.node, namespace, name)
+                hour = charts(told_of) if told_of is not None else []
         return Shown("pod", f"Pod {key}", {
             "key": key, "obj": obj, "unread": unread, "line": line, "told": told, "cards": cards, "use": use,
+            "hour": hour, "silent": silent,
             "cells": pod_cells(obj, now) if obj is not None else None, "groups": _grouped(told["misfits"]) if told else [],
             "events": await self._events(namespace, name, uid), "now": now, "conditions": _conditions(obj),
             "asks": _asks(obj), "nodes_named": NODES_NAMED,

@@ -10,7 +10,7 @@ from pumice_jobs.admission.rules import DEFAULT_PATHS
 from pumice_jobs.cli.webhook import ENABLED
 
 HEAVY = (
-    "aiohttp", "cryptography", "google.protobuf", "grpc", "lark", "numpy", "pynvml", "re2", "urllib.request",
+    "aiohttp", "cryptography", "google.protobuf", "grpc", "lark", "numpy", "pynvml", "re2", "textual", "urllib.request",
     "pumice.adapters.kube", "pumice.apps", "pumice.devices.protocol",
     "pumice.scheduler", "pumice.metrics", "pumice_jobs.admission", "pumice_jobs.apps", "pumice_jobs.metrics",
 )  # fmt: skip

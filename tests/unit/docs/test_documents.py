@@ -42,7 +42,7 @@ def test_the_flow_of_imports_is_the_one_that_is_enforced():
 
 def test_every_dependency_is_used_and_has_its_reason():
     extras = PROJECT["project"]["optional-dependencies"]
-    lines = [*PROJECT["project"]["dependencies"], *extras["kubernetes"], *extras["web"]]
+    lines = [*PROJECT["project"]["dependencies"], *extras["kubernetes"], *extras["top"], *extras["web"]]
     named = [re.split(r"[<>=]", line)[0] for line in lines]
     modules = {MODULES.get(n.lower(), n).partition(".")[0] for n in named} | set(COME_ALONG)
     imported = {word for package in (PACKAGE, JOBS) for path in package.rglob("*.py") for word in roots(path)}

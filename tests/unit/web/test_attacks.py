@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,9 +17,10 @@ pytest.importorskip("jinja2", reason="the extra `web` is not installed")
 
 from kit.web_page import TOKEN, OpenPage, open_page
 
-from pumice.ports.cluster import ApiError
+from pumice.ports.cluster import ApiError, Json
 from pumice.web import following, server, views
 from pumice.web.changes import LONGEST, Changes
+from pumice.web.monitors import Monitors
 from pumice.web.rendering import Templates
 
 
@@ -267,24 +269,65 @@ def sample(pod_name: str, value: str, name: str = "hami_vgpu_memory_used_bytes")
     return f'{name}{{container="c",device_uuid="u",namespace="default",pod="{pod_name}",x="y"}} {value}\n'
 
 
-@pytest.mark.parametrize("figure", ["nan", "inf", "-inf", "-5", "1e308", "0x10", "1_0"])
-def test_a_monitor_that_tells_what_no_card_can_say_costs_its_figures_alone(figure: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = FakeCluster()
+def holder() -> Json:
+    """A pod that runs with a share of a card."""
     held = pod("a", cards=1, mib=3000, nodeName="n1")
     held["metadata"]["annotations"] |= {"volcano.sh/vgpu-ids-new": "GPU-n1-0,NVIDIA,3000,0:", "volcano.sh/vgpu-node": "n1",
                                         "volcano.sh/vgpu-time": "1"}  # fmt: skip
     held["status"] = {"phase": "Running"}
-    cluster.put(node("n1", cards=1), held)
+    return held
+
+
+@pytest.mark.parametrize("figure", ["nan", "inf", "-inf", "-5", "1e308", "0x10", "1_0"])
+def test_a_monitor_that_tells_what_no_card_can_say_costs_its_figures_alone(figure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster()
+    cluster.put(node("n1", cards=1), holder())
 
     async def at(page: OpenPage) -> None:
         async def told(node_name: str) -> str:
             return sample("a", figure) + sample("a", figure, "hami_container_device_utilization_ratio")
 
-        monkeypatch.setattr(type(page.server.site.pages.monitors), "_page", lambda self, name: told(name))  # type: ignore[attr-defined]
+        monkeypatch.setattr(Monitors, "_page", lambda self, name, what="metrics": told(name))
         for path in ("node?name=n1", "card?node=n1&uuid=GPU-n1-0", "pod?name=a"):
             answer = await page.get(path)
             assert answer.status == 200, path
             assert "unknown: its monitor tells nothing of this pod" in answer.words or figure == "1_0", path
+
+    look(cluster, at)
+
+
+def hour(**more: Any) -> str:
+    share = {"container": "c", "uuid": "GPU-n1-0", "limit": 3000 << 20, "cores_limit": 0, "memory": [1 << 20, None, 2 << 20],
+             "cores": []}  # fmt: skip
+    return json.dumps({"until": 1000.0, "every": 15.0, "shares": [share | more]})
+
+
+@pytest.mark.parametrize(("answer", "words"), [
+    (hour(), "Memory over the last hour, container c on GPU-n1-0"),
+    (hour(container="<script>alert(1)</script>"), "container <script>alert(1)</script> on"),
+    (hour(memory=[-1]), "says what cannot be"), (hour(memory=[1] * 241), "says what cannot be"),
+    (hour(limit=2**70), "says what cannot be"), (hour(memory=["x"]), "says what is no history"),
+    (hour(memory=[1.5]), "says what is no history"), ("[" * 5000, "says what is no history"), ("", "says what is no history"),
+    ('{"until": NaN}', "says what is no history"), ('{"every": 0.0}', "says what cannot be"),
+    ('{"until": 1e300}', "says what cannot be"), (json.dumps({"shares": [json.loads(hour())["shares"][0]] * 65}), "cannot be"),
+])  # fmt: skip
+def test_an_hour_that_a_monitor_tells_is_drawn_and_what_is_none_is_unknown(
+    answer: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster()
+    cluster.put(node("n1", cards=1), holder())
+
+    async def told(what: str) -> str:
+        return sample("a", "5") if what == "metrics" else answer
+
+    monkeypatch.setattr(Monitors, "_page", lambda self, name, what="metrics": told(what))
+
+    async def at(page: OpenPage) -> None:
+        shown = await page.get("pod?name=a")
+        assert shown.status == 200
+        assert words in shown.words
+        assert "<script>alert" not in shown.text
+        assert ("What it used over the last hour is unknown" in shown.words) is not ("class=\"chart\"" in shown.text)
 
     look(cluster, at)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+import msgspec
 from aiohttp import web
 
 from pumice.adapters.nvml import NvmlCards
@@ -34,6 +35,7 @@ from pumice.metrics.text import CONTENT_TYPE
 from pumice.model.errors import Unavailable
 from pumice.node.accounts import Key, Unaccounted
 from pumice.node.feedback import Tenant, feedback
+from pumice.node.history import EVERY, History, Point
 from pumice.node.pods import NodePod
 from pumice.ports.cards import InstanceReading, WatchedCards
 from pumice.ports.clock import Clock
@@ -99,7 +101,8 @@ async def run(
     driver = DriverWatch(lambda: NvmlCards(settings.nvml), cards, clock, settings.driver_patience)
     accounts = AccountRounds(reader, driver, ProcOwners(), own, settings.feedback_every)
     page = MetricsPage(own, reader, driver, accounts, settings.legacy_metrics)
-    routes = {"/metrics": page.metrics, "/healthz": _well}
+    hour = HistoryRounds(own, reader, driver, accounts)
+    routes = {"/metrics": page.metrics, "/history": hour.page, "/healthz": _well}
     try:
         async with served(routes, settings.address, settings.port, "monitor") as port:
             if bound is not None:
@@ -107,7 +110,7 @@ async def run(
             if ready is not None:
                 ready.set()
             follow = follow_device_config(settings.config_namespace, cluster, clock, reader.configure, settings.reload_every)
-            jobs = [*own.tasks(), _sweep(settings, own, clock), follow, accounts.run(clock)]
+            jobs = [*own.tasks(), _sweep(settings, own, clock), follow, accounts.run(clock), hour.run(clock)]
             if settings.feedback:
                 jobs.append(FeedbackRounds(reader, own, settings.feedback_every, settings.max_wait).run(clock))
             await run_until(stop, *jobs)
@@ -131,6 +134,36 @@ class MetricsPage:
         pods = {pod.uid: pod for pod in self._own.pods}
         shown = view(snapshot, look, self._accounts.found, pods, self._accounts.measured)
         return monitor_page(shown, self._own.clock.now(), legacy=self._legacy)
+
+
+class HistoryRounds:
+    """Notes the use of each share every ``EVERY`` seconds, from what other rounds have read anyway, and tells the last hour of a
+    pod's shares to whoever asks: the figures that the metrics tell of now."""
+
+    def __init__(self, own: OwnNode, reader: NodeReader, driver: DriverWatch, accounts: AccountRounds) -> None:
+        self._own, self._reader, self._driver, self._accounts = own, reader, driver, accounts
+        self.history = History()
+
+    async def run(self, clock: Clock) -> None:
+        await self._own.pods_synced.wait()
+        await self._own.node_synced.wait()
+        while True:
+            await self.round(clock.now())
+            await clock.sleep(EVERY)
+
+    async def round(self, now: float) -> None:
+        snapshot, look = await self._reader.snapshot(EVERY / 2), await self._driver.look(EVERY / 2)
+        shown = view(snapshot, look, (), {}, self._accounts.measured)
+        self.history.add(now, {
+            (each.namespace, each.pod, each.container, card.uuid): Point(
+                card.use.total if card.use is not None else None,
+                card.use.sm if card.use is not None and card.slice_ is None else None, card.limit, card.cores)
+            for each in shown.containers for card in each.cards
+        })  # fmt: skip
+
+    async def page(self, request: web.Request) -> web.StreamResponse:
+        found = self.history.of(request.query.get("namespace", ""), request.query.get("pod", ""))
+        return web.Response(body=msgspec.json.encode(found), content_type="application/json")
 
 
 async def _sweep(settings: Settings, own: OwnNode, clock: Clock) -> None:

@@ -142,6 +142,8 @@ def newcomers(queue: QueueState) -> list[Job]:
 
 
 def claimants(cycle: Cycle, job: Job) -> list[Task]:
-    """Its pods that may be tried, in order."""
-    tasks = [task for task in job.pending.values() if not task.gated and task.backoff.until <= cycle.now]
+    """Its pods that may be tried, in order. Nobody has to go for one whose devices are still searched for: they may be free."""
+    late = cycle.placer.evaluation.claims.late
+    waiting = (task for task in job.pending.values() if not task.gated and task.backoff.until <= cycle.now)
+    tasks = [task for task in waiting if task.cls not in late]
     return sorted(tasks, key=cycle.framework.task_order_key)
