@@ -122,8 +122,8 @@ class Decided(Struct, array_like=True, tag="c", gc=False):
 Record = (
     Spec | PhaseOf | PodCame | PodIs | PodGone | PodLeft | PodBound | Decided
     | inputs.Put | inputs.Drop | inputs.ForgetReports | inputs.BeginFile | inputs.Configure | inputs.QueueNamed
-    | inputs.Bound | inputs.BindFailed | inputs.Lacking | inputs.HoldBack | inputs.Evicting | inputs.EvictionRefused
-    | inputs.GateStays
+    | inputs.Bound | inputs.BindFailed | inputs.Lacking | inputs.Sharded | inputs.HoldBack | inputs.Evicting
+    | inputs.EvictionRefused | inputs.GateStays
 )  # fmt: skip
 
 
