@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.rescan import EVERYTHING
 
-PATIENCE = 180.0
+PATIENCE = 600.0
 """Seconds without a word from the server after which a run has failed."""
 
 

@@ -125,6 +125,6 @@ def test_whatever_befalls_a_plan_no_rule_is_broken_and_nothing_stays_held(seed: 
 @pytest.mark.soak
 def test_the_same_on_a_thousand_clusters() -> None:
     found = Counter(check(seed) for seed in range(1000))
-    assert found["a plan, moved"] > 5 * found["a plan, nobody was moved"], found
+    assert found["a plan, moved"] > 4 * found["a plan, nobody was moved"], found
     for seed in range(1000):
         disturbed(seed)

@@ -220,6 +220,18 @@ def test_what_another_scheduler_gave_out_counts_and_the_audit_names_a_card_in_bo
     assert not audit(world.nodes.values(), world.pods.values(), (), world.claims.values(), world.slices.values())
 
 
+def test_a_driver_of_one_node_closes_no_cards_of_others() -> None:
+    world = ClaimWorld()
+    world.add(node("n0", cards=1, mib=8000), node("n1"))
+    alien = device("card-0", attributes={"uuid": {"string": "GPU-n0-0"}})
+    world.publish(GPU, {"kind": "ResourceSlice", **published(alien, name="s-n1", pool="n1", nodeName="n1")})
+    world.ask("claims", whole())
+    world.settle()
+    world.add(pod("shares", mib=1000))
+    world.settle()
+    assert (world.node_of("claims"), world.node_of("shares")) == ("n1", "n0")
+
+
 def test_a_successor_knows_both_worlds_from_the_objects() -> None:
     world = one_node(2)
     world.ask("whole", whole())

@@ -405,6 +405,25 @@ def names(values: Json) -> set[str]:
     return {n for key, value in values.items() for n in (names(value) if isinstance(value, dict) and value else {key})}
 
 
+def test_shards_are_schedulers_with_a_lease_each_that_divide_nodes_and_jobs() -> None:
+    found = Rendering({"custom": {"scheduler_shards": ["a", "b"], "scheduler_replicas": 2, "scheduler_name": "team"}})
+    assert "volcano-scheduler" not in found.names("Deployment")
+    for shard in ("a", "b"):
+        workload, container = found("Deployment", f"volcano-scheduler-{shard}"), found.container(f"volcano-scheduler-{shard}")
+        assert workload["spec"]["replicas"] == 2
+        assert workload["spec"]["selector"]["matchLabels"] == {"app": "volcano-scheduler", "shard": shard}
+        assert workload["spec"]["template"]["metadata"]["labels"] == {"app": "volcano-scheduler", "shard": shard}
+        assert container["args"][-3:] == [
+            "--scheduler-sharding-mode=hard", f"--scheduler-sharding-name={shard}", "--scheduler-sharding-peers=a,b"]  # fmt: skip
+    leases = [rule for rule in found("Role", "volcano-scheduler")["rules"] if "leases" in rule["resources"]]
+    assert [rule["resourceNames"] for rule in leases if "update" in rule["verbs"]] == [["team-a", "team-b"]]
+    assert "Service" in {obj["kind"] for obj in found.objects if obj["metadata"]["name"] == "volcano-scheduler-service"}
+    kept = {"scheduler_shards": ["a", "b"], "scheduler_journal_mib": 64, "scheduler_journal_volume": {"emptyDir": {}}}
+    assert "several custom.scheduler_shards" in refusal({"custom": kept})
+    assert "scheduler_shards" in refusal({"custom": {"scheduler_shards": ["A b"]}})
+
+
+
 def test_a_journal_is_kept_where_its_size_is_said_in_a_volume_of_its_own_or_in_a_given_one() -> None:
     found = Rendering({"custom": {"scheduler_journal_mib": 512}})
     assert {"--journal-dir=/var/lib/pumice/journal", "--journal-size=512MiB"} <= set(found.container("volcano-scheduler")["args"])

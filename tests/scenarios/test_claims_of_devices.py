@@ -266,3 +266,24 @@ def test_a_more_important_pod_has_a_claim_released_for_it_and_waits_until_it_is(
     world.clear()
     world.settle(3)
     assert (world.node_of("high"), len(world.evictions)) == ("n0", 1)
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3])
+def test_nobody_else_goes_for_a_pod_whose_devices_are_free_and_whose_search_had_no_more_time(
+    looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = ClaimWorld(BUNDLES)
+    world.nodes_with(1, each=2)
+    for name, priority in (("low", 1), ("other", 2)):
+        world.ask(name, whole(), priority=priority)
+    world.settle()
+    for name in ("low", "other"):
+        world.set_phase(name, "Running")
+    world.clears = False
+    world.ask("high", whole(), priority=100)
+    world.settle(5)
+    world.clear()
+    over, past = [True] * looks, claim_search.ClaimSearch._past
+    monkeypatch.setattr(claim_search.ClaimSearch, "_past", lambda *told: (bool(over) and over.pop()) or past(*told))
+    world.settle(3)
+    assert (world.node_of("high"), [evicted.name for evicted in world.evictions]) == ("n0", ["low"])

@@ -54,18 +54,7 @@ def schedulers(
     api: Api, directory: Path, duration: float = DURATION, deadline: float = 5.0, pages: tuple[int, int] = (0, 0)
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Two processes, the one that leads first. ``pages``: the ports of their pages."""
-    config = directory / "kubeconfig"
-    config.write_text(json.dumps({
-        "apiVersion": "v1", "kind": "Config", "current-context": "x",
-        "clusters": [{"name": "c", "cluster": {"server": api.url, "certificate-authority": str(api.ca)}}],
-        "users": [{"name": "u", "user": {"token": api.token}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-    }))  # fmt: skip
-    command = [
-        sys.executable, "-m", "pumice", "scheduler", "--kubeconfig", str(config),
-        "--leader-elect", f"--leader-elect-lease-duration={duration:.0f}s", f"--leader-elect-renew-deadline={deadline:.0f}s",
-        f"--leader-elect-retry-period={RETRY * 1000:.0f}ms", "--log-format=json",
-    ]  # fmt: skip
+    command = [*as_user(api, directory), *elected(duration, deadline)]
     logs = [directory / f"scheduler-{i}.log" for i in range(2)]
     running = [
         subprocess.Popen([*command, "--listen-address", f"127.0.0.1:{port}"], stderr=log.open("wb"))
@@ -81,6 +70,25 @@ def schedulers(
     for log in logs:
         lines = [line for line in log.read_text().splitlines() if not line.startswith("pumice: ")]  # why it ended, for people
         assert all(json.loads(line)["message"] for line in lines), "each line is one JSON object"
+
+
+def as_user(api: Api, directory: Path) -> list[str]:
+    """Return the command of a scheduler that may do everything at this API server."""
+    config = directory / "kubeconfig"
+    config.write_text(json.dumps({
+        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{"name": "c", "cluster": {"server": api.url, "certificate-authority": str(api.ca)}}],
+        "users": [{"name": "u", "user": {"token": api.token}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+    }))  # fmt: skip
+    return [sys.executable, "-m", "pumice", "scheduler", "--kubeconfig", str(config), "--log-format=json"]
+
+
+def elected(duration: float = DURATION, deadline: float = 5.0) -> list[str]:
+    return [
+        "--leader-elect", f"--leader-elect-lease-duration={duration:.0f}s", f"--leader-elect-renew-deadline={deadline:.0f}s",
+        f"--leader-elect-retry-period={RETRY * 1000:.0f}ms",
+    ]  # fmt: skip
 
 
 def leads(log: Path) -> str:
@@ -249,3 +257,70 @@ def test_of_two_schedulers_one_makes_room_for_a_gang_of_hundreds_and_keeps_its_l
         assert not [event for event in events if "refused" in event.get("message", "")]
     for log in tmp_path.glob("scheduler-*.log"):
         assert "leads no longer" not in log.read_text()
+
+
+# -- two at once, with a shard each ----------------------------------------------------------------------------------------
+
+SHARDS = "/apis/shard.volcano.sh/v1alpha1/nodeshards"
+
+
+@contextmanager
+def of_shards(api: Api, directory: Path, *shards: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+    command = [*as_user(api, directory), *elected(), "--listen-address=127.0.0.1:0", "--scheduler-sharding-mode=hard",
+               "--scheduler-sharding-peers=a,b"]  # fmt: skip
+    running = [
+        subprocess.Popen([*command, f"--scheduler-sharding-name={shard}"], stderr=(directory / f"{at}.log").open("wb"))
+        for at, shard in enumerate(shards)
+    ]
+    try:
+        yield running
+    finally:
+        for process in running:
+            process.kill()
+            process.wait(60)
+
+
+def used(api: Api) -> dict[str, set[str]]:
+    """By shard, the nodes that its scheduler says it uses."""
+    found = api.get(SHARDS)["items"]
+    return {one["metadata"]["name"]: set(one.get("status", {}).get("nodesInUse") or ()) for one in found}
+
+
+def test_two_schedulers_share_the_nodes_and_the_stand_by_of_a_killed_one_goes_on_with_its_own(api: Api, tmp_path: Path) -> None:
+    for name in ("n2", "n3"):
+        body = bare(node(name, cards=8))
+        status = {"status": body.pop("status")}
+        api.create("/api/v1/nodes", body)
+        api.merge(f"/api/v1/nodes/{name}/status", status)
+    for shard, nodes in (("a", ["n1"]), ("b", ["n2", "n3"])):
+        api.create(SHARDS, {"metadata": {"name": shard}, "spec": {"nodesDesired": nodes}})
+
+    def burst(prefix: str) -> None:
+        for at in range(20):
+            body = bare(pod(f"{prefix}{at}", mib=1000))
+            del body["status"]
+            api.create(PODS, body)
+        until(lambda: all("nodeName" in one["spec"] for one in api.get(PODS)["items"]), 90)
+        no_card_is_over(api)
+
+    with of_shards(api, tmp_path, "a", "b", "b") as running:
+        until(lambda: used(api) == {"a": {"n1"}, "b": {"n2", "n3"}})
+        burst("first")
+        lease = LEASE.replace("leases/volcano", "leases/volcano-b")
+        before = api.get(lease)["spec"]["holderIdentity"]
+        logs = [tmp_path / "1.log", tmp_path / "2.log"]
+        leader = running[1] if before in leads(logs[0]) else running[2]
+        leader.send_signal(signal.SIGKILL)
+        began = time.monotonic()
+        api.merge(f"{SHARDS}/a", {"spec": {"nodesDesired": ["n1", "n3"]}})
+        api.merge(f"{SHARDS}/b", {"spec": {"nodesDesired": ["n2"]}})
+        burst("second")
+        assert time.monotonic() - began < DURATION + 2 * RETRY + 20, "and what a busy machine adds"
+        until(lambda: used(api) == {"a": {"n1", "n3"}, "b": {"n2"}})
+        assert api.get(lease)["spec"]["holderIdentity"] not in ("", before)
+        burst("third")
+        nodes = {one["spec"]["nodeName"] for one in api.get(PODS)["items"] if one["metadata"]["name"].startswith("third")}
+        assert "n2" in nodes
+        assert nodes & {"n1", "n3"}
+    bound = [line for log in tmp_path.glob("*.log") for line in log.read_text().splitlines() if "binding refused" in line]
+    assert bound == [], "no pod was tried by two"

@@ -18,6 +18,9 @@
 {{- if eq $p "scheduler" }}
 {{- with $custom.scheduler_schedule_period }}{{ $args = append $args (printf "--schedule-period=%s" .) }}{{ end }}
 {{- with $custom.scheduler_journal_mib }}
+{{- if and $custom.scheduler_journal_volume (gt (len $custom.scheduler_shards) 1) }}
+{{- fail "custom.scheduler_journal_volume with several custom.scheduler_shards: one scheduler at a time writes a journal; leave the volume out, and each has its own" }}
+{{- end }}
 {{- if and $custom.scheduler_journal_volume (gt (int $custom.scheduler_replicas) 1) }}
 {{- fail "custom.scheduler_journal_volume with custom.scheduler_replicas above 1: one scheduler at a time writes a journal; leave the volume out, and each has its own" }}
 {{- end }}
@@ -110,11 +113,28 @@
 {{- end }}
 {{- end }}
 
-{{- /* The lease has the name of the pods' scheduler. */ -}}
+{{- /* The lease has the name of the pods' scheduler, and of its shard behind it. */ -}}
 {{- define "pumice.lease" -}}
-{{- if and .root.Values.custom.scheduler_name (eq .object.metadata.name "volcano-scheduler") }}
+{{- $custom := .root.Values.custom }}
+{{- if and (or $custom.scheduler_name $custom.scheduler_shards) (eq .object.metadata.name "volcano-scheduler") }}
+{{- $name := default "volcano" $custom.scheduler_name }}{{ $leases := list }}
+{{- range $shard := $custom.scheduler_shards }}
+{{- $leases = append $leases (eq $shard $name | ternary $name (printf "%s-%s" $name $shard)) }}
+{{- end }}
 {{- range $rule := .object.rules }}
-{{- if and (has "leases" $rule.resources) $rule.resourceNames }}{{ $_ := set $rule "resourceNames" (list $.root.Values.custom.scheduler_name) }}{{ end }}
+{{- if and (has "leases" $rule.resources) $rule.resourceNames }}{{ $_ := set $rule "resourceNames" (default (list $name) $leases) }}{{ end }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{- /* The scheduler of one shard: the same Deployment under another name, with its pods apart. */ -}}
+{{- define "pumice.shard" -}}
+{{- $object := deepCopy .object }}{{ $spec := $object.spec }}{{ $own := dict "shard" .shard }}
+{{- $_ := set $object.metadata "name" (printf "%s-%s" $object.metadata.name .shard) }}
+{{- $_ := set $spec.selector "matchLabels" (merge (dict) $own $spec.selector.matchLabels) }}
+{{- $_ := set $spec.template.metadata "labels" (merge (dict) $own $spec.template.metadata.labels) }}
+{{- $container := first $spec.template.spec.containers }}
+{{- $peers := join "," .root.Values.custom.scheduler_shards }}
+{{- $_ := set $container "args" (concat $container.args (list "--scheduler-sharding-mode=hard" (printf "--scheduler-sharding-name=%s" .shard) (printf "--scheduler-sharding-peers=%s" $peers))) }}
+{{- toYaml $object }}
 {{- end }}

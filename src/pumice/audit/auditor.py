@@ -42,11 +42,11 @@ def audit(
     ]
 
 
-def shares_of(placed: Iterable[Json]) -> Iterator[tuple[str, str]]:
-    """Yield UUID and pod of each share of a card by annotation."""
+def shares_of(placed: Iterable[Json]) -> Iterator[tuple[str, str, str]]:
+    """Yield UUID, pod and node of each share of a card by annotation."""
     for pod in placed:
         for device in container_devices((pod["metadata"].get("annotations") or {}).get(HELD, "")):
-            yield device[0], key_of(pod)
+            yield device[0], key_of(pod), pod["spec"].get("nodeName", "")
 
 
 class Books:

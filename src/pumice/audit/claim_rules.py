@@ -44,30 +44,36 @@ def overbooked(claims: Iterable[Json], slices: Iterable[Json], of: Collection[Pl
             yield f"counter {'/'.join(key)} has {counters[key]}, and devices in use draw {amount}"
 
 
-def cards_of_claims(claims: Iterable[Json], slices: Iterable[Json]) -> dict[str, list[str]]:
-    """Return by UUID the claims that hold a device of a card, or a part of one, as far as its driver publishes which."""
+def cards_of_claims(claims: Iterable[Json], slices: Iterable[Json]) -> dict[str, dict[str, str]]:
+    """Return by UUID the claims that hold a device of a card, or a part of one, as far as its driver publishes which; each with
+    the only node of that slice, or nothing."""
+    slices = list(slices)
     devices, _ = _published(slices)
-    found: dict[str, list[str]] = defaultdict(list)
+    nodes = {(one["spec"]["driver"], one["spec"]["pool"]["name"], device["name"]): one["spec"].get("nodeName", "")
+             for one in slices for device in one["spec"].get("devices") or ()}  # fmt: skip
+    found: dict[str, dict[str, str]] = defaultdict(dict)
     for claim in claims:
         for one in results(claim):
             driver = str(one["driver"])
-            attributes = (devices.get((driver, one["pool"], one["device"])) or {}).get("attributes") or {}
+            place = (driver, one["pool"], one["device"])
+            attributes = (devices.get(place) or {}).get("attributes") or {}
             for name in ("uuid", "parentUUID"):
                 said = attributes.get(name) or attributes.get(f"{driver}/{name}") or {}
-                if isinstance(uuid := said.get("string"), str) and key_of(claim) not in found[uuid]:
-                    found[uuid].append(key_of(claim))
-    return {uuid: who for uuid, who in found.items() if who}
+                if isinstance(uuid := said.get("string"), str):
+                    found[uuid][key_of(claim)] = nodes[place]
+    return dict(found)
 
 
 def in_two_worlds(
-    claims: Iterable[Json], slices: Iterable[Json], held: Iterable[tuple[str, str]], of: Collection[str] | None = None
+    claims: Iterable[Json], slices: Iterable[Json], held: Iterable[tuple[str, str, str]], of: Collection[str] | None = None
 ) -> Iterator[str]:
-    """Yield a sentence for each card of which claims hold a device and annotated pods a share. ``held``: UUIDs, and pods that
-    hold a share by annotation; ``of``: of these cards alone."""
+    """Yield a sentence for each card of which claims hold a device and annotated pods a share. ``held``: UUIDs, pods that
+    hold a share by annotation, and their nodes; ``of``: of these cards alone."""
     claimed = cards_of_claims(claims, slices)
     sharing: dict[str, set[str]] = defaultdict(set)
-    for uuid, pod in held:
-        sharing[uuid].add(pod)
+    for uuid, pod, node in held:
+        if any(only in ("", node) for only in claimed.get(uuid, {}).values()):
+            sharing[uuid].add(pod)
     for uuid in sorted(claimed.keys() & sharing.keys() if of is None else claimed.keys() & sharing.keys() & set(of)):
         yield f"card {uuid} is held by claims {', '.join(claimed[uuid])} and shared by pods {', '.join(sorted(sharing[uuid]))}"
 

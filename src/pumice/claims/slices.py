@@ -78,8 +78,8 @@ class Slices:
         self._of_any: set[PoolID] = set()
         self._places: dict[PoolID, frozenset[str]] = {}
         """Nodes that the slices of a pool name; an empty name stands for slices of more than one."""
-        self._named: dict[PoolID, dict[str, list[tuple[int, Device]]]] = {}
-        """Devices by name with their generations, of pools that were asked for."""
+        self._named: dict[PoolID, dict[str, list[tuple[int, str, Device]]]] = {}
+        """Devices by name with their generations and their only node, of pools that were asked for."""
         self._pools: dict[str, tuple[Node, list[NodePool]]] = {}
         for one in slices:
             self.put(one)
@@ -153,25 +153,27 @@ class Slices:
 
         Where slices of other nodes publish the same name, nobody knows which one is meant: all of them are counted."""
         named = self._devices_named(id_)
-        return None if named is None else tuple(part for one in named for part in one.consumes_counters)
+        return None if named is None else tuple(part for _, one in named for part in one.consumes_counters)
 
-    def cards_of(self, id_: DeviceID) -> tuple[str, ...] | None:
-        """Return the UUIDs of the cards that a published device is of; None of one that is not published."""
+    def cards_of(self, id_: DeviceID) -> tuple[tuple[str, str], ...] | None:
+        """Return the cards that a published device is of, each as the only node of its slice (empty: more than one) and a UUID;
+        None of a device that is not published. Whoever publishes for one node says nothing of the cards of others."""
         named = self._devices_named(id_)
-        return None if named is None else tuple(card for one in named for card in cards_of(one, id_.driver))
+        return None if named is None else tuple((node, card) for node, one in named for card in cards_of(one, id_.driver))
 
-    def _devices_named(self, id_: DeviceID) -> list[Device] | None:
+    def _devices_named(self, id_: DeviceID) -> list[tuple[str, Device]] | None:
         pool = (id_.driver, id_.pool)
         if pool not in self._named:
             devices = self._named[pool] = defaultdict(list)
             for one in self._by_pool.get(pool, ()):
                 for device in one.spec.devices:
-                    devices[device.name].append((one.spec.pool.generation, device))
+                    node = one.spec.node_name or (device.node_name if one.spec.per_device_node_selection else "")
+                    devices[device.name].append((one.spec.pool.generation, node, device))
         named = self._named[pool].get(id_.device)
         if not named:
             return None
-        newest = max(generation for generation, _ in named)
-        return [one for generation, one in named if generation == newest]
+        newest = max(generation for generation, _, _ in named)
+        return [(node, one) for generation, node, one in named if generation == newest]
 
     def _pool(self, id_: PoolID, node: Node) -> NodePool | None:
         here = [one for one in self._by_pool[id_] if _concerns(one, node)]

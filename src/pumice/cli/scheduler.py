@@ -23,6 +23,7 @@ from pumice.cli.log_options import LogFormat, duration, setup_logging
 from pumice.cli.upstream_flags import as_upstream_writes
 from pumice.model.amount import mebibytes
 from pumice.model.errors import BadInput
+from pumice.wire.sharding import Mode, Source
 
 app = flags.App()
 
@@ -52,6 +53,16 @@ def main(
     leader_elect_lease_duration: Annotated[str, flags.Option(help="How long the Lease holds without being renewed.")] = "15s",
     leader_elect_renew_deadline: Annotated[str, flags.Option(help="Stop after so long without renewing it.")] = "10s",
     leader_elect_retry_period: Annotated[str, flags.Option(help="Pause between two attempts.")] = "2s",
+    scheduler_sharding_mode: Annotated[Mode, flags.Option(
+        help="Share the nodes with other schedulers: own ones only, or first."
+    )] = Mode.NONE,
+    scheduler_sharding_name: Annotated[str, flags.Option(help="Its shard; by default the scheduler's name.")] = "",
+    scheduler_sharding_peers: Annotated[
+        str, flags.Option(help="Shards, with commas between, whose schedulers divide the jobs.")
+    ] = "",
+    scheduler_sharding_source: Annotated[
+        Source, flags.Option(help="Where it is said which nodes a shard has.")
+    ] = Source.AUTO,
     node_selector: Annotated[
         list[str] | None, flags.Option(help="key:value; only nodes with one of these labels take part.")
     ] = None,
@@ -104,10 +115,22 @@ def main(
         evict_bare_pods=evict_bare_pods,
         events=events,
         status_writes=status_writes,
+        sharding=scheduler_sharding_mode,
+        shard=scheduler_sharding_name,
+        shard_peers=peers_of(scheduler_sharding_peers, scheduler_sharding_name),
+        shard_source=scheduler_sharding_source,
         journal=journal_dir,
         journal_size=mebibytes("--journal-size", journal_size, least=LEAST_JOURNAL) << 20,
     )
     run_daemon(scheduler.run, settings, kubeconfig, "pumice-scheduler", connections=64)
+
+
+def peers_of(text: str, mine: str) -> tuple[str, ...]:
+    """Names of shards. Raises BadInput where the own one, which has to be named then, is none of them."""
+    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    if found and mine not in found:
+        raise BadInput(f"--scheduler-sharding-peers {text!r}: its own shard, --scheduler-sharding-name {mine!r}, is none of them")
+    return found
 
 
 def label_pair(text: str) -> tuple[str, str]:

@@ -23,8 +23,8 @@ WITHOUT_EFFECT = frozenset({
     "leader-elect-resource-lock", "ca-cert-file", "tls-cert-file", "tls-private-key-file", "feature-gates",
     "log-flush-frequency", "alsologtostderr", "stderrthreshold", "vmodule", "log-dir", "log-file", "log_dir", "log_file",
     "log-file-max-size", "skip-headers", "skip-log-headers", "add-dir-header", "one-output", "kube-api-qps",
-    "kube-api-burst", "node-worker-threads", "logtostderr", "enable-healthz", "enable-metrics", "scheduler-sharding-mode",
-    "scheduler-sharding-name", "worker-threads-for-podgroup", "worker-threads-for-queue", "worker-threads-for-gc",
+    "kube-api-burst", "node-worker-threads", "logtostderr", "enable-healthz", "enable-metrics",
+    "worker-threads-for-podgroup", "worker-threads-for-queue", "worker-threads-for-gc",
     "max-requeue-num", "detection-period-of-dependson-task", "controllers",
 })  # fmt: skip
 _SWITCHES = frozenset({

@@ -138,8 +138,8 @@ class _Line(Struct, gc=False):
 
 _OTHERS = (
     inputs.Put | inputs.Drop | inputs.ForgetReports | inputs.BeginFile | inputs.Configure | inputs.QueueNamed
-    | inputs.Bound | inputs.BindFailed | inputs.Lacking | inputs.HoldBack | inputs.Evicting | inputs.EvictionRefused
-    | inputs.GateStays
+    | inputs.Bound | inputs.BindFailed | inputs.Lacking | inputs.Sharded | inputs.HoldBack | inputs.Evicting
+    | inputs.EvictionRefused | inputs.GateStays
 )  # fmt: skip
 decode_told = msgspec.msgpack.Decoder(Told | inputs.PutPod | inputs.DropPod | _OTHERS).decode
 _decode_line = msgspec.json.Decoder(_Line, strict=False).decode

@@ -182,7 +182,7 @@ class Engine:
         return [
             job for job in self.state.jobs.values()
             if job.min_available > 1 and 0 < job.ready_count < job.min_available and job.pending
-            and job.phase in ("", PENDING, INQUEUE)
+            and job.phase in ("", PENDING, INQUEUE) and self.state.shards.begun(job) in ("", self.state.shards.mine)
         ]  # fmt: skip
 
     def bind_failed(self, uid: str, now: float) -> Task | None:

@@ -193,6 +193,26 @@ class Lacking(Input, array_like=True, tag="lacking", gc=False):
         return engine.state.device_claims.lacks(self.name, self.answer)
 
 
+class Sharded(Input, array_like=True, tag="sharded", gc=False):
+    """Schedulers share the cluster: whose the nodes are, on which of them this one may place, and among whom jobs are divided."""
+
+    mine: str
+    peers: tuple[str, ...]
+    owner: dict[str, str]
+    ours: tuple[str, ...]
+    soft: bool = False
+
+    def apply(self, engine: Engine) -> Any:
+        state = engine.state
+        if not state.shards.mine:
+            engine.placer.forget()  # what was kept was scored without
+        state.shards.put(self.mine, self.peers, self.owner, self.ours, soft=self.soft)
+        for queue in state.queues.values():
+            queue.active.start_over()
+        state.scheduling_queue.released()
+        state.scheduling_queue.cycle_at(0.0)
+
+
 class QueueNamed(Input, array_like=True, tag="queue", gc=False):
     """A queue is known by its name from now on, and why the API server refused to make it, if it did."""
 

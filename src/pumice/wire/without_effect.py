@@ -113,8 +113,6 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.DEVICES, "vnpus.runtimeClassName", "no pod is given it; write it in the pods, or make it the node's default runtime",
         Shown.WARNING, bool),
 
-    Row(What.FLAG, "scheduler-sharding-mode", "this scheduler takes all nodes, and no NodeShard is read", Shown.FLAG,
-        lambda value: value != "none"),
     Row(What.FLAG, "plugins-dir", "no plugin is loaded from it", Shown.FLAG, bool),
     Row(What.FLAG, "lock-object-namespace", "write --leader-elect-resource-namespace", Shown.FLAG, bool),
     Row(What.FLAG, "tls-cert-file", "the pages are served without TLS", Shown.FLAG, bool),
@@ -143,8 +141,6 @@ ROWS: Final[tuple[Row, ...]] = (
 
     Row(What.KIND, "Numatopology", "pods are placed without regard to NUMA nodes", Shown.EVENT,
         resource=Resource("nodeinfo.volcano.sh", "v1alpha1", "numatopologies", namespaced=False)),
-    Row(What.KIND, "NodeShard", "every scheduler takes all nodes", Shown.EVENT,
-        resource=Resource("shard.volcano.sh", "v1alpha1", "nodeshards", namespaced=False)),
     Row(What.KIND, "ColocationConfiguration", "nodes offer nothing beyond what they say, and nothing is isolated", Shown.EVENT,
         resource=Resource("config.volcano.sh", "v1alpha1", "colocationconfigurations")),
 )  # fmt: skip

@@ -117,12 +117,12 @@ class Checker:
                                               cards.keys() - self.doubtful):  # fmt: skip
             self.complain("over", f"{key} was bound to {node}: {text}")
 
-    def _shares(self, cluster: Cluster) -> Iterator[tuple[str, str]]:
-        """Yield UUID and pod of each share by annotation."""
-        for pods in cluster.placed.values():
+    def _shares(self, cluster: Cluster) -> Iterator[tuple[str, str, str]]:
+        """Yield UUID, pod and node of each share by annotation."""
+        for node, pods in cluster.placed.items():
             for pod in pods:
                 for device in card_rules.container_devices(self.held(pod)):
-                    yield device[0], key_of(pod)
+                    yield device[0], key_of(pod), node
 
     def placed(self, pod: Json, node: str, annotations: Mapping[str, str], seen: Cluster) -> None:
         """A Binding was decided on the cluster as ``seen``, which has it afterwards."""
@@ -149,7 +149,7 @@ class Checker:
                 for text in cards[uuid].over():
                     self.complain("over", f"{key} was bound to {node}: {text}")
             claims, slices = (seen.tables.get(kind, {}).values() for kind in ("ResourceClaim", "ResourceSlice"))
-            mine = ((uuid, key) for uuid in named)
+            mine = ((uuid, key, node) for uuid in named)
             for text in claim_rules.in_two_worlds(claims, slices, mine, set(named) - self.doubtful):
                 self.complain("over", f"{key} was bound to {node}: {text}")
         self.granted[pod["metadata"]["uid"]] = assignment

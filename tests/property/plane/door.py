@@ -23,7 +23,7 @@ from kit.virtual_time import VirtualClock, VirtualLoop
 from tests.property.history.door import Door
 from tests.property.history.registry import Op, View
 from tests.property.plane import judge
-from tests.property.plane.kinds import CENTRAL, MODE, NODES, PLANE, PROCESSES, SLICED
+from tests.property.plane.kinds import CENTRAL, MODE, NEVER, NODES, PLANE, PROCESSES, SLICED
 from tests.property.plane.node import Node, Running
 from tests.property.plane.processes import Connection, Doom, Fault, Process
 
@@ -289,6 +289,8 @@ class PlaneDoor(Door):
         runs = {pod["metadata"]["uid"] for pod, _, _ in self._running()}
         refused = {pod["metadata"]["uid"] for pod in self.store.tables["Pod"].values()
                    if pod["metadata"].get("annotations", {}).get("volcano.sh/bind-phase") == "failed"} - runs  # fmt: skip
+        for text in judge.impossible_gangs(list(self.store.tables["Pod"].values()), NEVER):
+            self.checker.complain("gang", text)
         torn = [] if self.schedulers_hurt else judge.torn_gangs(self._unforged(), list(self.store.tables["PodGroup"].values()),
                                                                 self.stood, self.disturbed, owned=False)  # fmt: skip
         self.torn = {text: self.torn.get(text, self.clock.monotonic()) for text in torn}

@@ -252,6 +252,12 @@ def _put(limits: Json, cards: list[Any]) -> bool:
     return True
 
 
+def impossible_gangs(pods: list[Json], never: str) -> list[str]:
+    """Return a sentence for each pod with a node whose gang can never stand, as its name says."""
+    return [f"{group_of(pod)} can never stand, and {pod['metadata']['name']} has a node" for pod in pods
+            if pod["spec"].get("nodeName") and group_of(pod).partition("/")[2].startswith(never)]  # fmt: skip
+
+
 def torn_gangs(pods: list[Json], groups: list[Json], stood: set[str], disturbed: set[str], *, owned: bool = True) -> list[str]:
     """Return a sentence for each gang that never stood whole and of which a part has nodes. ``stood``: UIDs of groups;
     ``disturbed``: of those of which others took a pod away; ``owned``: those alone that a controller would make anew."""

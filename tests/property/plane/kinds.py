@@ -11,6 +11,8 @@ from tests.property.history.registry import Op, View, kind
 from tests.property.plane.node import LIFE, NUMBER
 
 MODE = "volcano.sh/vgpu-mode"
+NEVER = "never"
+"""The beginning of the names of gangs that want more than there is."""
 
 PLANE = "plane"
 NODES, SLICED = ("n0", "n1", "m0"), "m0"
@@ -135,6 +137,21 @@ def gang_comes(view: View, rng: Random) -> list[Op]:
     ops = [_create("pods", pod) for pod in pods]
     ops.insert(rng.choice((0, 0, len(ops))), _create("podgroups", group))
     return ops
+
+
+@kind("a gang comes that can never stand", 4, PLANE)
+def too_large(view: View, rng: Random) -> list[Op]:
+    """It wants one card more than there are that are shared: none of it may ever have a node."""
+    name, size = f"{NEVER}{rng.getrandbits(24):06x}", 5
+    group = objects.group(name, minimum=size)
+    group["metadata"] = {"name": name, "namespace": "default"}
+    del group["status"]
+    pods = [make(f"{name}-{at}", rng, group=name, labels={"gang": name}) for at in range(size)]
+    for pod in pods:
+        amounts = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "16000", "volcano.sh/vgpu-cores": "100"}
+        pod["spec"]["containers"] = [{**pod["spec"]["containers"][0], "resources": {"limits": amounts, "requests": amounts}}]
+        pod["metadata"]["annotations"][MODE] = "hami-core"
+    return [_create("podgroups", group), *(_create("pods", pod) for pod in pods)]
 
 
 @kind("a Job of Volcano's comes", 4, PLANE)

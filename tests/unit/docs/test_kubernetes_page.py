@@ -64,6 +64,7 @@ SHOWN = {
         "test_these_tests_speak_of_every_value": ("All else is on request",),
         "test_one_image_serves_all": ("| my registry's image",),
         "test_replicas_keep_to_different_nodes_and_one_at_a_time_is_disturbed": ("| two replicas",),
+        "test_shards_are_schedulers_with_a_lease_each_that_divide_nodes_and_jobs": ("| several schedulers",),
         "test_configuration_is_written_as_it_is_given": ("| another configuration of the scheduler",),
         "test_policies_are_switched_off_one_by_one_and_leave_the_namespaces_out_that_are_named": (
             "| no policies, or none that hold",),

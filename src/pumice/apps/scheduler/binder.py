@@ -81,12 +81,16 @@ class Binder:
     """Told how long PreBind (volumes, locks) and Bind (the call) took."""
     allowed: Callable[[], Awaitable[bool]] = without_election
     """True if Bindings may be sent now. Without the lease they wait: another scheduler may lead, and place others there."""
+    not_ours: Callable[[Bind], str] = lambda effect: ""
+    """Why a Binding may not be sent though this scheduler leads: another one has its node by now. Empty where it may."""
     given_up: Callable[[Bind], str] = lambda effect: ""
     """Why the gang of a Binding is not bound any more, while it is not; then the rest of it is not sent."""
     overtaking: Callable[[Bind], Awaitable[None] | None] = lambda effect: None
     """The writes on their way that the Binding must not overtake."""
     begin: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task
     """Begins a task; the daemon's group, so that none outlives it or fails unseen."""
+    on_way: dict[str, str] = field(default_factory=dict)
+    """By the pods' UIDs, the nodes of Bindings that may come in at any time."""
     _running: set[asyncio.Task[None]] = field(default_factory=set)
     _room: asyncio.Semaphore | None = None
     _one_less: asyncio.Event = field(default_factory=asyncio.Event)
@@ -158,10 +162,13 @@ class Binder:
             async with self._room:
                 while not await self.allowed():
                     await self.clock.sleep(UNTIL_ALLOWED)
-                if effect.gang and (error := self.given_up(effect)):
+                if error := self.not_ours(effect) or (self.given_up(effect) if effect.gang else ""):
                     return Outcome.FAILED, error
-                began = self.clock.monotonic()
-                answer = await self._once(effect)
+                began, self.on_way[effect.uid] = self.clock.monotonic(), effect.node
+                try:
+                    answer = await self._once(effect)
+                finally:
+                    del self.on_way[effect.uid]
                 self.took("Bind", self.clock.monotonic() - began)
             spent += answer.spent + BIND_AGAIN.pause(tries)
             if answer.final or not effect.gang or spent > GANG_PATIENCE:

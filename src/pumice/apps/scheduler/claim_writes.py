@@ -23,7 +23,8 @@ from pumice.effects.backoff import Backoff
 from pumice.effects.vocabulary import Bind, Deallocate, ReserveClaim
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json
-from pumice.scheduler.state.device_claims import CONSUMERS_MOST, DeviceClaims
+from pumice.scheduler.state.device_claims import DeviceClaims
+from pumice.scheduler.state.known_claims import CONSUMERS_MOST
 from pumice.wire.kinds import RESOURCE_CLAIMS
 from pumice.wire.kubernetes import CLAIM_PROTECTION
 from pumice.wire.volcano import stamp

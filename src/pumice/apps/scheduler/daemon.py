@@ -30,6 +30,7 @@ from pumice.apps.scheduler.informers import Informers
 from pumice.apps.scheduler.journal import Journal
 from pumice.apps.scheduler.metrics_page import MetricsPage
 from pumice.apps.scheduler.node_locks import NodeLocks
+from pumice.apps.scheduler.sharding import Sharding
 from pumice.apps.scheduler.status_writer import StatusWriter
 from pumice.apps.scheduler.volume_wait import VolumeWait
 from pumice.apps.service.garbage import Garbage, listed
@@ -61,6 +62,7 @@ from pumice.scheduler.state.state import State
 from pumice.wire import volcano
 from pumice.wire.names import SCHEDULER_CONFIGMAP, SCHEDULER_NAME, SYSTEM_NAMESPACE
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
+from pumice.wire.sharding import Mode, Source
 
 log = logging.getLogger("pumice.scheduler")
 
@@ -118,6 +120,16 @@ class Settings(LedSettings):
     journal: Path | None = None
     """The folder of the journal; None: none is kept. ``journal_size``: bytes that it may take."""
     journal_size: int = 256 << 20
+    sharding: Mode = Mode.NONE
+    """The cluster is shared with other schedulers by shards of nodes; ``shard``: the name of its own, by default the first of
+    ``scheduler_names``. ``shard_peers``: shards whose schedulers serve pods of the same names, among whom jobs are divided."""
+    shard: str = ""
+    shard_peers: tuple[str, ...] = ()
+    shard_source: Source = Source.AUTO
+
+    @property
+    def own_shard(self) -> str:
+        return self.shard or self.scheduler_names[0]
 
 
 async def run(settings: Settings, *, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
@@ -146,6 +158,7 @@ class Scheduler:
     claim_writes: ClaimWrites = field(init=False)
     writer: StatusWriter = field(init=False)
     results: BindResults = field(init=False)
+    sharding: Sharding | None = None
     journal: Journal | None = None
     port: int = 0
     """Port of the pages, once they are served."""
@@ -205,6 +218,12 @@ class Scheduler:
             allowed=self._leads, given_up=results.given_up,
             overtaking=lambda effect: self.writer.overtaking(effect.uid),
         )  # fmt: skip
+        if settings.sharding is not Mode.NONE:
+            self.sharding = Sharding(
+                cluster, clock, self.enter, self._wake, settings.own_shard, settings.shard_peers, settings.sharding,
+                settings.shard_source, settings.retry_period, self.binder.on_way.values, self._leads,
+            )  # fmt: skip
+            self.informers.node_seen, self.binder.not_ours = self.sharding.labels.seen, self.sharding.refusal
 
     # -- the daemon ---------------------------------------------------------------------------------------------
 
@@ -281,6 +300,8 @@ class Scheduler:
         unmade = await queues.ensure()
         if self.settings.leader_elect:
             await self._lead()
+        if self.sharding is not None:
+            await self.sharding.begin()
         state = self.engine.state
         log.info("ready nodes=%d pods=%d groups=%d", len(state.ledger.table), len(state.ledger.placements), len(state.jobs))
         if self.ready is not None:
@@ -289,6 +310,8 @@ class Scheduler:
             if self.settings.status_writes:  # else no phase tells a gang that never stood from one that lost members
                 beside.create_task(self.results.finish_gangs(self.binder.find))
             beside.create_task(queues.make_later(unmade))
+            if self.sharding is not None:
+                beside.create_task(self.sharding.run())
             await self._decide()
 
     async def _decide(self) -> None:
@@ -362,6 +385,8 @@ class Scheduler:
     def _is_ours_to_say(self, effect: SchedulerEffect) -> bool:
         if isinstance(effect, Evict | OpenGate):
             return True
+        if isinstance(effect, QueueAllocated | HyperNodeStatus) and not self.engine.state.shards.speaks:
+            return False
         shared = isinstance(effect, GroupStatus | QueueAllocated | HyperNodeStatus)
         return self.settings.status_writes and (self.settings.group_writes or not shared)
 
@@ -386,10 +411,13 @@ class Scheduler:
     # -- start-up -----------------------------------------------------------------------------------------------
 
     async def _lead(self) -> None:
-        names = self.settings.scheduler_names
+        names, shard = self.settings.scheduler_names, self.settings.own_shard
+        name = names[0] if len(names) == 1 else SCHEDULER_NAME
+        if self.settings.sharding is not Mode.NONE and shard != name:
+            name = f"{name}-{shard}"
         election = Election(
             self.cluster, self.clock, self.rng,
-            name=self.settings.lease_name or (names[0] if len(names) == 1 else SCHEDULER_NAME),
+            name=self.settings.lease_name or name,
             namespace=self.settings.lease_namespace, identity=self.settings.identity,
             duration=self.settings.lease_duration, renew_deadline=self.settings.renew_deadline,
             retry=self.settings.retry_period,

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,7 +22,7 @@ from pumice.scheduler.engine import Engine
 from pumice.scheduler.inputs import KINDS, Drop, DropPod, ForgetReports, Lacking, Put, PutPod
 from pumice.scheduler.state.jobs import Task
 from pumice.wire import kinds, kubernetes, volcano
-from pumice.wire.objects import ConfigMap, Node, Pod, decode
+from pumice.wire.objects import ConfigMap, Meta, Node, Pod, decode
 from pumice.wire.volcano import PodGroup
 
 log = logging.getLogger("pumice.scheduler")
@@ -65,6 +65,10 @@ CLAIMS = (
 """Claims of devices: a cluster may be without, or let us see nothing of them."""
 
 
+class NodeSeen(Protocol):
+    def __call__(self, meta: Meta, *, gone: bool) -> None: ...
+
+
 @dataclass(slots=True)
 class Informers:
     """The watches of one scheduler. ``wake`` is set when there is something for a cycle to do."""
@@ -87,6 +91,8 @@ class Informers:
     """Told of each PodGroup that is gone."""
     seen: Callable[[Task], None] = lambda task: None
     """Told of each pod of ours that appears after the first lists and waits for a node."""
+    node_seen: NodeSeen = lambda meta, *, gone: None
+    """Told of each node that the watch shows."""
 
     enter: Doorway = field(default=None, repr=False)  # type: ignore[assignment]
     """The way of all that is told to the engine."""
@@ -188,6 +194,7 @@ class Informers:
     def _on_node(self, event: WatchEvent) -> None:
         node = object_of(Node, event)
         labels, chosen = node.metadata.labels, self.node_selector
+        self.node_seen(node.metadata, gone=event.type == "DELETED")
         gone = event.type == "DELETED" or (chosen and not any(labels.get(key) == value for key, value in chosen))
         self.enter((Drop if gone else Put)("Node", node))
 

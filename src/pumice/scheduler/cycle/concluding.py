@@ -5,8 +5,8 @@ from __future__ import annotations
 from pumice.effects import vocabulary as effects
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.statement import Evict, Nomination, Place, Statement, Step
-from pumice.scheduler.state.device_claims import named
 from pumice.scheduler.state.jobs import Job, Task
+from pumice.scheduler.state.known_claims import named
 from pumice.scheduler.state.tasks import Status
 from pumice.scheduler.state.volumes import volumes_for
 from pumice.wire.names import GROUP_NAME

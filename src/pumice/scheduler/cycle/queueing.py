@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Hashable, Iterable
 from typing import Any
 
+from pumice.scheduler.cycle import sharding
 from pumice.scheduler.cycle.cycle import RETRY, Cycle
 from pumice.scheduler.framework import Framework
 from pumice.scheduler.state.jobs import Job, QueueState, Task
@@ -90,9 +91,12 @@ def admit(cycle: Cycle) -> None:
             elif job.backoff.until > cycle.now:
                 refuse(cycle, job, by_gang(job.backoff.because))
                 cycle.state.scheduling_queue.rest(job, QueueEvent.WRITE_REFUSED, Hint(job.backoff.until))
-            elif not _present(cycle, job):
+            elif not _known(cycle, job):
                 until = job.wait_until if job.wait_until > cycle.now else cycle.now + RETRY
                 cycle.state.scheduling_queue.rest(job, QueueEvent.INVALID, Hint(until))
+            elif not sharding.leaves(cycle, job) and (wide := sharding.too_wide(cycle, job)):
+                refuse(cycle, job, by_gang(wide))
+                cycle.state.scheduling_queue.rest(job, QueueEvent.INVALID, Hint(cycle.now + sharding.LOOK_AGAIN))
 
 
 def refuse(cycle: Cycle, job: Job, reason: Reason | None) -> None:
@@ -127,6 +131,11 @@ def hold_up(cycle: Cycle, first: Job, others: Iterable[Job]) -> None:
 
 
 def _present(cycle: Cycle, job: Job) -> bool:
+    """Return whether it is a job that this scheduler may take, now or later."""
+    return job not in cycle.state.shards.elsewhere and _known(cycle, job)
+
+
+def _known(cycle: Cycle, job: Job) -> bool:
     """Return whether its group exists (Volcano pkg/scheduler/cache); that of a bare pod may still be on its way."""
     return job.group is not None or (job.implicit and job.wait_until <= cycle.now)
 
@@ -142,6 +151,8 @@ def newcomers(queue: QueueState) -> list[Job]:
 
 
 def claimants(cycle: Cycle, job: Job) -> list[Task]:
-    """Its pods that may be tried, in order."""
-    tasks = [task for task in job.pending.values() if not task.gated and task.backoff.until <= cycle.now]
+    """Its pods that may be tried, in order. Nobody has to go for one whose devices are still searched for: they may be free."""
+    late = cycle.placer.evaluation.claims.late
+    waiting = (task for task in job.pending.values() if not task.gated and task.backoff.until <= cycle.now)
+    tasks = [task for task in waiting if task.cls not in late]
     return sorted(tasks, key=cycle.framework.task_order_key)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from pumice.effects.vocabulary import Event
-from pumice.scheduler.cycle import reserving, status
+from pumice.scheduler.cycle import reserving, sharding, status
 from pumice.scheduler.cycle.cycle import RETRY, Cycle, Plan
 from pumice.scheduler.cycle.defragmenting.carrying import hand_over
 from pumice.scheduler.cycle.over_cycles import ACTION as ALLOCATE
@@ -42,6 +42,7 @@ def activate(cycle: Cycle) -> None:
     state.scheduling_queue.take_reserved()
     _offer_gains(cycle)
     _hope(cycle)
+    sharding.look_again(cycle)
     admit(cycle)
     hand_over(cycle)
     state.scheduling_queue.explain_again(state.ledger.table.version, cycle.now)

@@ -14,6 +14,7 @@ from pumice.effects.vocabulary import (
     QueueAllocated,
     SchedulerEffect,
 )
+from pumice.scheduler.cycle import sharding
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.state.jobs import DONE_STATUSES, SCHEDULED_STATUSES, Job, Status
 from pumice.scheduler.state.resources import render
@@ -45,6 +46,8 @@ def close(cycle: Cycle) -> list[SchedulerEffect]:
             continue
         job.settle()
         queues.add(job.queue.name)
+        if not sharding.speaks_for(cycle, job):
+            continue
         waiting, learnt = Waiting(job), cycle.attempt(job).learnt
         # Where no pod waits, the counts say it all.
         known = (learnt or not job.pending) and not any(task.puzzling for task in job.pending.values())
@@ -66,6 +69,8 @@ def _refused(cycle: Cycle) -> Iterator[SchedulerEffect]:
     if cycle.state.settings.delete_refused:
         refused = cycle.state.pods.refused
         for task in refused.values():
+            if cycle.state.shards.mine and task.node not in cycle.state.shards.ours:
+                continue
             yield Evict(task.uid, task.namespace, task.name, REFUSED_BY_NODE)
         refused.clear()
 

@@ -24,7 +24,7 @@ from pumice.claims.slices import Node
 from pumice.model.cards import Allocation as Grant
 from pumice.model.refusal import FitError, Short
 from pumice.scheduler.state.classes import PodClass
-from pumice.scheduler.state.device_claims import CONSUMERS_MOST, Reserved, Wanted
+from pumice.scheduler.state.known_claims import CONSUMERS_MOST, Reserved, Wanted
 from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.state import State
 from pumice.wire.selectors import Requirements, parse_node_term

@@ -25,6 +25,7 @@ from pumice.scheduler.plugins.priority import Priority
 from pumice.scheduler.plugins.proportion import Proportion
 from pumice.scheduler.plugins.resource_strategy_fit import ResourceStrategyFit
 from pumice.scheduler.plugins.resourcequota import ResourceQuotas
+from pumice.scheduler.plugins.sharding import OwnNodesFirst, Sharding
 from pumice.scheduler.plugins.sla import Sla
 from pumice.scheduler.plugins.task_topology import TaskTopology
 from pumice.scheduler.plugins.tdm import Tdm
@@ -48,7 +49,7 @@ def always(conf: SchedulerConf, device_types: Iterable[DeviceSharing], devices: 
     gang = conf.plugin(Gang.name)
     limit = 0.0 if gang is None else limit_of(gang.arguments)
     held = [GangReservation(limit)] if limit > 0 else []
-    return [Unserved(plugins, owners, devices or DeviceConfig()), Capability(), *held]
+    return [Unserved(plugins, owners, devices or DeviceConfig()), Capability(), Sharding(), OwnNodesFirst(), *held]
 
 
 def make(entry: PluginConf) -> Plugin | None:

@@ -244,6 +244,8 @@ class Bookings:
     tasks: Mapping[str, Task]
     nodes_changed: Callable[[], None] = lambda: None
     """Told that a node came or went, or has other labels."""
+    node_seen: Callable[[str, int], None] = lambda name, row: None
+    """Told of each node that comes or changes, and its row."""
     reports: Reports = field(init=False)
     assignments: AssignmentCache = field(default_factory=AssignmentCache)
     """Of the pods that may hold cards: what a new inventory or family is replayed from."""
@@ -384,6 +386,7 @@ class Bookings:
         name = node.metadata.name
         before = {device_type: device_table.nodes.get(name) for device_type, device_table in self.ledger.device_tables.items()}
         row = self.ledger.put_node(node)
+        self.node_seen(name, row)
         replayed = any(
             device_table.nodes.get(name) is not before[device_type]
             for device_type, device_table in self.ledger.device_tables.items()

@@ -119,6 +119,10 @@ class DeviceTable:
         if len(self.card_kinds) != before:
             self.card_kinds_version += 1
 
+    def kind_of(self, inventory: Inventory) -> Hashable:
+        """Equal for nodes whose cards are alike while nothing is booked there; None where each has to be looked at."""
+        return None if self._ranking is None else self._ranking.empty_kind(inventory)
+
     def view(self, name: str, *, without: Iterable[str] = (), plus: Mapping[str, Allocation] | None = None) -> NodeCards:
         """One node as ``DeviceSharing.fit`` sees it; see ``NodeDevices.view``."""
         return self.nodes[name].view(without=without, plus=plus)
@@ -316,7 +320,7 @@ class DeviceTable:
         """A node comes on which nothing is booked yet. Where an equal one is known its state is, and the first decision of a
         new cluster has no node to look through."""
         places = range(len(node_devices.usages))
-        kind = None if self._ranking is None else self._ranking.empty_kind(node_devices.inventory)
+        kind = self.kind_of(node_devices.inventory)
         if kind is None:
             self._write(node_devices, places, facts=True)
             return

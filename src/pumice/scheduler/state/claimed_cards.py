@@ -13,17 +13,20 @@ from dataclasses import dataclass, field
 from pumice.claims.objects import DeviceID, Result
 from pumice.claims.slices import Slices
 
+Card = tuple[str, str]
+"""The only node of the slice that says so, or nothing where it is for more than one; and a UUID."""
+
 
 @dataclass(slots=True)
 class ClaimedCards:
-    """By the uid of the claim. ``changed`` is told a claim, the UUIDs before and now, and whether somebody else may have what it
+    """By the uid of the claim. ``changed`` is told a claim, its cards before and now, and whether somebody else may have what it
     gave back."""
 
     slices: Slices
-    changed: Callable[[str, frozenset[str], frozenset[str], bool], None] = lambda claim, before, now, gain: None
-    by_card: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
-    """By UUID the claims that hold something of the card."""
-    _known: dict[str, dict[DeviceID, tuple[str, ...]]] = field(default_factory=dict)
+    changed: Callable[[str, frozenset[Card], frozenset[Card], bool], None] = lambda claim, before, now, gain: None
+    by_card: dict[Card, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    """The claims that hold something of the card."""
+    _known: dict[str, dict[DeviceID, tuple[Card, ...]]] = field(default_factory=dict)
     _aside: set[str] = field(default_factory=set)
     """Claims that are off the books for a question."""
 
@@ -42,6 +45,10 @@ class ClaimedCards:
             self._known.pop(claim, None)
         self._set(claim, cards, self._cards(claim), gain=gain)
 
+    def on(self, node: str, uuid: str) -> set[str]:
+        """Return the claims that hold something of a card of that node."""
+        return {*self.by_card.get((node, uuid), ()), *self.by_card.get(("", uuid), ())}
+
     def set_aside(self, claim: str, *, back: bool = False) -> None:
         """Leave a claim out, or count it again, for as long as a question is asked."""
         before = self._cards(claim)
@@ -53,25 +60,25 @@ class ClaimedCards:
 
     def validate(self) -> Iterator[str]:
         """Yield what does not hold between events: each card is known by who holds it, and by nobody else."""
-        by_card: dict[str, dict[str, None]] = defaultdict(dict)
+        by_card: dict[Card, dict[str, None]] = defaultdict(dict)
         for claim in self._known:
-            for uuid in self._cards(claim):
-                by_card[uuid][claim] = None
+            for card in self._cards(claim):
+                by_card[card][claim] = None
         if by_card != self.by_card or self._aside:
             yield "the cards of claims are not those of the devices that they hold"
 
-    def _cards(self, claim: str) -> frozenset[str]:
+    def _cards(self, claim: str) -> frozenset[Card]:
         if claim in self._aside:
             return frozenset()
-        return frozenset(uuid for cards in self._known.get(claim, {}).values() for uuid in cards)
+        return frozenset(card for cards in self._known.get(claim, {}).values() for card in cards)
 
-    def _set(self, claim: str, before: frozenset[str], now: frozenset[str], *, gain: bool) -> None:
-        for uuid in before - now:
-            there = self.by_card[uuid]
+    def _set(self, claim: str, before: frozenset[Card], now: frozenset[Card], *, gain: bool) -> None:
+        for card in before - now:
+            there = self.by_card[card]
             del there[claim]
             if not there:
-                del self.by_card[uuid]
-        for uuid in now - before:
-            self.by_card[uuid][claim] = None
+                del self.by_card[card]
+        for card in now - before:
+            self.by_card[card][claim] = None
         if before != now:
             self.changed(claim, before, now, gain and bool(before - now))

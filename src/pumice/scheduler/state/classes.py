@@ -19,7 +19,7 @@ from pumice.devices.fragmentation import Shape
 from pumice.devices.protocol import NO_MARKS, DeviceRequest, DeviceSharing, Marks
 from pumice.devices.unowned import unowned
 from pumice.model.refusal import Refusal
-from pumice.scheduler.state.device_claims import Wanted
+from pumice.scheduler.state.known_claims import Wanted
 from pumice.scheduler.state.nodes import Images, images_of
 from pumice.scheduler.state.resources import CPU, MEMORY, Request, Vector, pod_request, shared, while_resized
 from pumice.scheduler.state.seen_shapes import SeenShapes

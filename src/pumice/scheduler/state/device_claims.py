@@ -7,99 +7,41 @@ the pods that placed it, and ends with the last of them. Everything that is in u
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from dataclasses import replace as with_
-from typing import Any, Final
-from uuid import NAMESPACE_OID, uuid5
+from functools import partial
 
-import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pumice.cel.values import CelError
 from pumice.claims.allocation import Allocation
-from pumice.claims.objects import ClaimDevices, DeviceClass, ResourceClaim, Result
-from pumice.claims.reading import claim_of, class_of, devices_held, results_of, slice_of
+from pumice.claims.objects import DeviceClass, Result
+from pumice.claims.reading import class_of, slice_of
 from pumice.claims.selecting import program_of
 from pumice.claims.slices import PoolID, Slices
-from pumice.claims.usage import Usage, usage_of
+from pumice.claims.usage import Usage
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
 from pumice.ports.cluster import Json
 from pumice.scheduler.state.claimed_cards import ClaimedCards
+from pumice.scheduler.state.devices_in_use import DevicesInUse
+from pumice.scheduler.state.known_claims import (
+    Decision,
+    KnownClaim,
+    Reserved,
+    Spec,
+    Wanted,
+    for_claim,
+    key_of,
+    name_of,
+    read_claim,
+    results_in,
+    unreadable,
+)
 from pumice.scheduler.state.nodes import NodeTable
 from pumice.wire.objects import Pod
 from pumice.wire.pod_claims import claims_of
-from pumice.wire.selectors import parse_node_term
-
-CONSUMERS_MOST: Final = 256
-"""Pods that one claim may be reserved for (ResourceClaimReservedForMaxSize)."""
-SPECS_KEPT: Final = 8192
-"""Specs that are recognised; tenants who never write one twice must not fill our memory."""
-_encode = msgspec.json.Encoder(order="deterministic").encode
-
-
-def named(key: str) -> tuple[str, str]:
-    """Return namespace and name."""
-    namespace, _, name = key.partition("/")
-    return namespace, name
-
-
-class Spec(Struct, frozen=True, eq=False):
-    """The request of a claim. Equal ones are one object, as long as they are remembered."""
-
-    devices: ClaimDevices
-
-
-class Wanted(Struct, frozen=True):
-    """A claim as the class of its pods knows it: what it asks for; and which one it is, unless it is one pod's alone and has no
-    devices yet."""
-
-    spec: Spec
-    key: str = ""
-    name: str = ""
-    """As the pod names it."""
-
-
-class KnownClaim(Struct, frozen=True):
-    """A ResourceClaim. ``results`` is None while nothing is allocated; ``consumers`` are the uids that it is reserved for."""
-
-    key: str
-    uid: str
-    version: int
-    spec: Spec
-    results: tuple[Result, ...] | None = None
-    node_selector: Mapping[str, Any] | None = None
-    consumers: frozenset[str] = frozenset()
-    made_for: str = ""
-    """The uid of the pod that it was made for, of a template."""
-    deleting: bool = False
-
-    @property
-    def namespace(self) -> str:
-        return named(self.key)[0]
-
-    @property
-    def name(self) -> str:
-        return named(self.key)[1]
-
-
-class Reserved(Struct, frozen=True):
-    """A claim of a pod that was given a place. ``allocation`` is None where the claim had its devices before."""
-
-    key: str
-    uid: str
-    allocation: Allocation | None = None
-
-
-class Decision(Struct):
-    """The decision on a claim, as long as its status does not say it."""
-
-    allocation: Allocation
-    results: tuple[Result, ...]
-    pods: set[str]
 
 
 @dataclass(slots=True)
@@ -113,25 +55,14 @@ class DeviceClaims:
     claims: dict[str, KnownClaim] = field(default_factory=dict)
     lacking: dict[str, str] = field(default_factory=dict)
     """Kinds that the API server does not serve or let us see, and its answer."""
-    version: int = 0
-    """Raised when something has changed, beyond single nodes, that may help a pod with claims."""
-    state: int = 0
-    """Raised when any node may be judged otherwise than before, beyond single nodes; trials are counted, too."""
     changed: Callable[[Iterable[str]], None] = lambda uids: None
     """Told the uids of pods that name a claim of which something else is known."""
     freed: Callable[[str], None] = lambda uid: None
     """Told the uid of a pod that no claim is reserved for any more."""
     decisions: dict[str, Decision] = field(default_factory=dict)
     """By the uid of the claim."""
-    cards: ClaimedCards = field(init=False)
+    in_use: DevicesInUse = field(init=False)
     _specs: dict[bytes, Spec] = field(default_factory=dict)
-    _held: dict[PoolID, dict[str, tuple[Result, ...]]] = field(default_factory=lambda: defaultdict(dict))
-    """By pool and uid of the claim, what is in use."""
-    _pools_of: dict[str, frozenset[PoolID]] = field(default_factory=dict)
-    _usage: dict[PoolID, Usage] = field(default_factory=dict)
-    _before: dict[PoolID, Usage] = field(default_factory=dict)
-    """The last usage of a pool: it remembers counters of devices that are published no more."""
-    _revisions: dict[PoolID, int] = field(default_factory=lambda: defaultdict(int))
     _users: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Pods that wait, by the claims that they name."""
     _named_by: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -147,13 +78,22 @@ class DeviceClaims:
     """Pods that are off the books for a question."""
 
     def __post_init__(self) -> None:
-        self.cards = ClaimedCards(self.slices)
+        self.in_use = DevicesInUse(self.table, self.slices)
+
+    @property
+    def cards(self) -> ClaimedCards:
+        return self.in_use.cards
+
+    @property
+    def version(self) -> int:
+        """Raised when something has changed, beyond single nodes, that may help a pod with claims."""
+        return self.in_use.version
 
     # -- what the API server shows ------------------------------------------------------------------------------------
 
     def put_slice(self, obj: Json) -> None:
         """A slice that cannot be used is as none: its pool is incomplete then."""
-        name = f"ResourceSlice {_name(obj)}"
+        name = f"ResourceSlice {name_of(obj)}"
         self.problems.pop(name, None)
         try:
             one = slice_of(obj)
@@ -163,20 +103,20 @@ class DeviceClaims:
             return
         if self.slices.get(one.name) != one:
             before = self.slices.get(one.name)
-            self._remember({one.pool} | ({before.pool} if before is not None else set()))
-            rows = self._rows({before.pool}) if before is not None else set()
-            self._republished(self.slices.put(one), rows)
+            self.in_use.remember({one.pool} | ({before.pool} if before is not None else set()))
+            rows = self.in_use.rows({before.pool}) if before is not None else set()
+            self.in_use.republished(self.slices.put(one), rows)
 
     def drop_slice(self, obj: Json) -> None:
-        self.problems.pop(f"ResourceSlice {_name(obj)}", None)
-        before = self.slices.get(_name(obj))
+        self.problems.pop(f"ResourceSlice {name_of(obj)}", None)
+        before = self.slices.get(name_of(obj))
         if before is not None:
-            self._remember({before.pool})
-            rows = self._rows({before.pool})
-            self._republished(self.slices.remove(before.name), rows)
+            self.in_use.remember({before.pool})
+            rows = self.in_use.rows({before.pool})
+            self.in_use.republished(self.slices.remove(before.name), rows)
 
     def put_class(self, obj: Json) -> None:
-        name = f"DeviceClass {_name(obj)}"
+        name = f"DeviceClass {name_of(obj)}"
         self.problems.pop(name, None)
         try:
             one = class_of(obj)
@@ -192,20 +132,20 @@ class DeviceClaims:
             self._changed_everywhere()
 
     def drop_class(self, obj: Json) -> None:
-        self.problems.pop(f"DeviceClass {_name(obj)}", None)
-        if self.classes.pop(_name(obj), None) is not None:
+        self.problems.pop(f"DeviceClass {name_of(obj)}", None)
+        if self.classes.pop(name_of(obj), None) is not None:
             self._changed_everywhere()
 
     def put_claim(self, obj: Json) -> None:
         """A claim was seen, or is the answer to a write of ours: an older one than is known says nothing."""
-        key = _key(obj)
+        key = key_of(obj)
         self.problems.pop(f"ResourceClaim {key}", None)
         before = self.claims.get(key)
         try:
-            found = self._read(key, obj)
+            found = read_claim(key, obj, self._specs)
         except (BadInput, ValueError, TypeError, AttributeError, KeyError) as error:
             self.problems[f"ResourceClaim {key}"] = str(error)
-            held = _unreadable(key, obj, before)
+            held = unreadable(key, obj, before)
             if held is None:
                 return
             found = held
@@ -221,8 +161,8 @@ class DeviceClaims:
             self._report(key)
 
     def drop_claim(self, obj: Json) -> None:
-        self.problems.pop(f"ResourceClaim {_key(obj)}", None)
-        found, uid = self.claims.get(_key(obj)), (obj.get("metadata") or {}).get("uid")
+        self.problems.pop(f"ResourceClaim {key_of(obj)}", None)
+        found, uid = self.claims.get(key_of(obj)), (obj.get("metadata") or {}).get("uid")
         if found is not None and (not uid or uid == found.uid):
             self._forget(found)
 
@@ -236,29 +176,6 @@ class DeviceClaims:
             self.lacking.pop(kind, None)
         self._changed_everywhere()
         self.changed(list(self._named_by))
-
-    def _read(self, key: str, obj: Json) -> KnownClaim:
-        meta, status = obj["metadata"], obj.get("status") or {}
-        allocation = status.get("allocation")
-        owner: Json = next((one for one in meta.get("ownerReferences") or () if one.get("controller")), {})
-        selector = (allocation or {}).get("nodeSelector")
-        if not isinstance(selector, Mapping | None):
-            raise BadInput(f"ResourceClaim {key}: status.allocation.nodeSelector is no object")
-        for term in (selector or {}).get("nodeSelectorTerms") or ():
-            parse_node_term(term)
-        text = _encode(obj.get("spec") or {})
-        spec = self._specs.get(text)
-        if spec is None:
-            if len(self._specs) >= SPECS_KEPT:
-                self._specs.clear()
-            spec = self._specs[text] = Spec(claim_of({**obj, "kind": "ResourceClaim"}).devices)
-        return KnownClaim(
-            key, str(meta.get("uid", "")), int(meta.get("resourceVersion") or 0), spec,
-            None if allocation is None else results_of(obj),
-            selector,
-            frozenset(str(one.get("uid", "")) for one in status.get("reservedFor") or ()),
-            str(owner.get("uid", "")) if owner.get("kind") == "Pod" else "", bool(meta.get("deletionTimestamp")),
-        )  # fmt: skip
 
     def _forget(self, claim: KnownClaim) -> None:
         del self.claims[claim.key], self._keys[claim.uid]
@@ -341,7 +258,7 @@ class DeviceClaims:
         found = []
         for key, allocation in zip(self.keys_of(uid), allocations, strict=True):
             claim = self.claims[key]
-            found.append(Reserved(key, claim.uid, None if allocation is None else _of(claim, allocation)))
+            found.append(Reserved(key, claim.uid, None if allocation is None else for_claim(claim, allocation)))
         return tuple(found)
 
     def take(self, pod: str, reserved: Iterable[Reserved]) -> None:
@@ -351,7 +268,7 @@ class DeviceClaims:
             if decision is not None:
                 decision.pods.add(pod)
             elif one.allocation is not None:
-                self.decisions[one.uid] = Decision(one.allocation, _results(one.allocation), {pod})
+                self.decisions[one.uid] = Decision(one.allocation, results_in(one.allocation), {pod})
                 self._refresh(one.uid, self._shown(one), trial=True)
                 self._of_key(one.key)
 
@@ -386,11 +303,7 @@ class DeviceClaims:
             self._lifted.add(pod)
         for key in self._consumed.get(pod, ()):
             uid = self.claims[key].uid
-            self.cards.set_aside(uid, back=not self._is_free(uid, self._lifted))
-            pools = self._pools_of.get(uid, frozenset())
-            for pool in pools:
-                self._revisions[pool] += 1
-            self._touch(pools, gain=False)
+            self.in_use.set_aside(uid, back=not self._is_free(uid, self._lifted))
 
     def _shown(self, one: Reserved) -> tuple[Result, ...] | None:
         claim = self.claims.get(one.key)
@@ -408,116 +321,40 @@ class DeviceClaims:
         """Return what is in use of the devices that the node may use. ``without``: the claims that only these pods use are given
         back; ``plus``: these are taken."""
         gone = {*without, *self._lifted}
-        more = [result for one in plus if one.allocation is not None for result in _results(one.allocation)]
-        parts = []
-        for pool in self.slices.may_concern(node):
-            held = self._held.get(pool)
-            free = {uid for uid in held or () if gone and self._is_free(uid, gone)}
-            mine = [result for result in more if (result.driver, result.pool) == pool]
-            if free or mine:
-                left = [result for uid, results in (held or {}).items() if uid not in free for result in results]
-                parts.append(usage_of([*left, *mine], self.slices, self._usage_of(pool)))
-            elif held:
-                parts.append(self._usage_of(pool))
-        return parts[0] if len(parts) == 1 else _together(parts)
+        more = [result for one in plus if one.allocation is not None for result in results_in(one.allocation)]
+        return self.in_use.on(node, more, partial(self._is_free, gone=gone) if gone else None)
 
     def _is_free(self, uid: str, gone: Collection[str]) -> bool:
         claim, decision = self.claims.get(self._keys.get(uid, "")), self.decisions.get(uid)
         pods = (claim.consumers if claim is not None else frozenset()) | (decision.pods if decision is not None else set())
         return bool(pods) and pods <= set(gone)
 
-    def _results_of(self, uid: str) -> list[Result]:
-        return [one for pool in self._pools_of.get(uid, ()) for one in self._held[pool][uid]]
-
     def freed_by(self, gone: Collection[str], placed: Iterable[Reserved] = ()) -> list[str]:
         """Return the uids of claims that nobody uses once these pods are gone. ``placed``: claims that were decided for them."""
         known = {self.claims[key].uid for pod in gone for key in self._consumed.get(pod, ()) if key in self.claims}
         return [uid for uid in known | {one.uid for one in placed} if self._is_free(uid, gone)]
 
-    def _usage_of(self, pool: PoolID) -> Usage:
-        found = self._usage.get(pool)
-        if found is None:
-            results = (result for results in self._held.get(pool, {}).values() for result in results)
-            found = self._usage[pool] = self._before[pool] = usage_of(results, self.slices, self._before.get(pool))
-        return found
+    def revision(self, node: str) -> tuple[int, ...]:
+        """Return a value that is another one whenever the node's devices, or what is in use of them, are."""
+        return (self._class_version, *(self.in_use.revisions[pool] for pool in sorted(self.slices.may_concern(node))))
 
-    def _remember(self, pools: Iterable[PoolID]) -> None:
-        """Look at devices in use before what is published changes."""
-        for pool in pools:
-            if pool in self._held:
-                self._usage_of(pool)
+    def _changed_everywhere(self) -> None:
+        self.in_use.version += 1
+        self.in_use.state += 1
+        self._class_version += 1
 
     def _refresh(self, uid: str, shown: tuple[Result, ...] | None, *, trial: bool = False) -> None:
         """Bring what the claim holds in line with its status, or else its decision."""
         decision = self.decisions.get(uid)
-        results = shown if shown is not None else decision.results if decision is not None else ()
-        by_pool: dict[PoolID, list[Result]] = defaultdict(list)
-        for result in results:
-            by_pool[result.driver, result.pool].append(result)
-        before, changed, less = self._pools_of.pop(uid, frozenset()), set(), False
-        for pool in before | by_pool.keys():
-            held, now = self._held[pool], tuple(by_pool.get(pool, ()))
-            if held.get(uid, ()) == now:
-                continue
-            changed.add(pool)
-            less = less or len(now) < len(held.get(uid, ()))
-            if now:
-                held[uid] = now
-            else:
-                held.pop(uid, None)
-            if not held:
-                del self._held[pool]
-                self._before.pop(pool, None)
-            self._usage.pop(pool, None)
-            self._revisions[pool] += 1
-        if by_pool:
-            self._pools_of[uid] = frozenset(by_pool)
-        if changed:
-            self.cards.holds(uid, results, gain=less and not trial)
-            self._touch(changed, gain=less and not trial)
-
-    def _touch(self, pools: Iterable[PoolID], *, gain: bool) -> None:
-        for pool in pools:
-            nodes = self.slices.nodes_of(pool)
-            if nodes is None:
-                self.state += 1
-                self.version += gain
-            for node in nodes or ():
-                row = self.table.row_of.get(node)
-                if row is not None:
-                    self.table.touch(row, gain=gain)
-
-    def _rows(self, pools: Iterable[PoolID]) -> set[int]:
-        names = {node for pool in pools for node in self.slices.nodes_of(pool) or ()}
-        return {self.table.row_of[name] for name in names if name in self.table.row_of}
-
-    def _republished(self, pools: set[PoolID], rows: set[int]) -> None:
-        """Other devices are published: nodes of before and of now are looked at."""
-        for pool in pools:
-            self._usage.pop(pool, None)
-            self._revisions[pool] += 1
-            for uid in self._held.get(pool, ()):
-                self.cards.holds(uid, self._results_of(uid), gain=True)
-        self._touch(pools, gain=True)
-        for row in rows:
-            self.table.touch(row, gain=True)
-
-    def revision(self, node: str) -> tuple[int, ...]:
-        """Return a value that is another one whenever the node's devices, or what is in use of them, are."""
-        return (self._class_version, *(self._revisions[pool] for pool in sorted(self.slices.may_concern(node))))
-
-    def _changed_everywhere(self) -> None:
-        self.version += 1
-        self.state += 1
-        self._class_version += 1
+        self.in_use.hold(uid, shown if shown is not None else decision.results if decision is not None else (), trial=trial)
 
     def seen_by(self, wanted: Iterable[Wanted]) -> int:
         """Return a value that is another one when something changed that may help such pods, beyond what nodes gained."""
-        return self.version + self._of_keys(wanted) if wanted else 0
+        return self.in_use.version + self._of_keys(wanted) if wanted else 0
 
     def judged_by(self, wanted: Iterable[Wanted]) -> int:
         """Return a value that is another one when nodes that did not change may be judged otherwise for such pods."""
-        return self.state + self._of_keys(wanted) if wanted else 0
+        return self.in_use.state + self._of_keys(wanted) if wanted else 0
 
     def _of_keys(self, wanted: Iterable[Wanted]) -> int:
         return sum(self._key_versions.get(one.key, 0) for one in wanted if one.key)
@@ -525,7 +362,7 @@ class DeviceClaims:
     @property
     def news(self) -> int:
         """Grows whenever something changed that may help some pod with claims."""
-        return self.version + self._key_news
+        return self.in_use.version + self._key_news
 
     # -- invariants ---------------------------------------------------------------------------------------------------
 
@@ -540,65 +377,9 @@ class DeviceClaims:
         for uid, results in holds.items():
             for result in results:
                 whole[result.driver, result.pool][uid].append(result)
-        if {pool: {uid: tuple(some) for uid, some in held.items()} for pool, held in whole.items()} != self._held:
+        if {pool: {uid: tuple(some) for uid, some in held.items()} for pool, held in whole.items()} != self.in_use.held:
             yield "what is in use of the pools is not what claims and decisions hold"
         yield from self.cards.validate()
         for pod, keys in self._consumed.items():
             if any(pod not in self.claims[key].consumers for key in keys if key in self.claims):
                 yield f"pod {pod} is said to use a claim that is not reserved for it"
-
-
-def _of(claim: KnownClaim, allocation: Allocation) -> Allocation:
-    """Return the same devices for this claim: each share has an id of its own, and a fresh one in each version of the claim."""
-    namespace, _, name = claim.key.partition("/")
-    return Allocation(
-        ResourceClaim(namespace, name, claim.spec.devices),
-        tuple(
-            with_(device, share_id=str(uuid5(NAMESPACE_OID, f"{claim.uid} {claim.version} {at}"))) if device.share_id else device
-            for at, device in enumerate(allocation.devices)
-        ),
-        allocation.config,
-        allocation.node_selector,
-    )
-
-
-def _unreadable(key: str, obj: Json, before: KnownClaim | None) -> KnownClaim | None:
-    """Return what a claim that cannot be read holds all the same: nobody may be given its devices. What it was known to hold it
-    holds still; a device whose share cannot be read it holds whole. None: no device."""
-    meta = obj.get("metadata") or {}
-    uid = str(meta.get("uid", ""))
-    if before is not None and before.uid != uid:
-        before = None
-    held = devices_held(obj)
-    if before is None and not held:
-        return None
-    known = before or KnownClaim(key, uid, 0, Spec(ClaimDevices()), deleting=True)
-    return replace(known, results=held or known.results, deleting=True)
-
-
-def _results(allocation: Allocation) -> tuple[Result, ...]:
-    return tuple(
-        Result(driver=one.place.id.driver, pool=one.place.id.pool, device=one.place.id.device, request=one.request,
-               admin_access=one.admin_access, share_id=one.share_id, consumed_capacity=dict(one.consumed),
-               binding_conditions=one.place.device.binding_conditions,
-               binding_failure_conditions=one.place.device.binding_failure_conditions)
-        for one in allocation.devices
-    )  # fmt: skip
-
-
-def _together(parts: Sequence[Usage]) -> Usage:
-    """Return the sum of the usages of different pools."""
-    return Usage(
-        frozenset().union(*(part.exclusive for part in parts)),
-        frozenset().union(*(part.shared for part in parts)),
-        {id_: amounts for part in parts for id_, amounts in part.consumed.items()},
-        {id_: consumption for part in parts for id_, consumption in part.remembered.items()},
-    )
-
-
-def _name(obj: Json) -> str:
-    return str((obj.get("metadata") or {}).get("name", ""))
-
-
-def _key(obj: Json) -> str:
-    return f"{(obj.get('metadata') or {}).get('namespace', '')}/{_name(obj)}"

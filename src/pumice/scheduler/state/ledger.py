@@ -23,7 +23,9 @@ from pumice.devices.protocol import NO_MARKS, DeviceSharing, Marks, NodeCards
 from pumice.model.cards import Allocation
 from pumice.model.refusal import Refusal
 from pumice.scheduler.state.cards import DeviceTable
-from pumice.scheduler.state.device_claims import DeviceClaims, Reserved
+from pumice.scheduler.state.claimed_cards import Card
+from pumice.scheduler.state.device_claims import DeviceClaims
+from pumice.scheduler.state.known_claims import Reserved
 from pumice.scheduler.state.nodes import NodeTable
 from pumice.scheduler.state.resources import Request, repack
 from pumice.scheduler.state.terms import Features, TermIndex
@@ -361,17 +363,18 @@ class Ledger:
             for uuid in (*(device.uuid for device in one.container_devices), *(doubt.field for doubt in one.doubts))
         }
 
-    def _claimed(self, claim: str, before: frozenset[str], now: frozenset[str], gain: bool) -> None:
+    def _claimed(self, claim: str, before: frozenset[Card], now: frozenset[Card], gain: bool) -> None:
         """Cards that claims hold take no annotated pods."""
         for device_table in self.device_tables.values():
-            for node in {name for uuid in before | now for name in device_table.nodes_with.get(uuid, ())}:
+            known = ((only, name) for only, uuid in before | now for name in device_table.nodes_with.get(uuid, ()))
+            for node in {name for only, name in known if only in ("", name)}:
                 if self._close(device_table, node, claim) and (row := self.table.row_of.get(node)) is not None:
                     self.table.touch(row, gain=gain)
 
     def _close(self, device_table: DeviceTable, node: str, claim: str) -> bool:
-        cards, own = self.device_claims.cards.by_card, device_table.nodes[node].by_uuid
-        key = self.device_claims.key_of(claim)
-        held = tuple(Refusal(uuid, f"claim {key} holds it") for uuid in own if claim in cards.get(uuid, ()))
+        cards, key = self.device_claims.cards, self.device_claims.key_of(claim)
+        own = device_table.nodes[node].by_uuid
+        held = tuple(Refusal(uuid, f"claim {key} holds it") for uuid in own if claim in cards.on(node, uuid))
         return device_table.doubt(node, claim, held)
 
     def _of_node(self, device_type: str, node: str, doubts: Iterable[Refusal]) -> tuple[Refusal, ...]:
@@ -505,8 +508,8 @@ class Ledger:
     def _close_all(self, device_table: DeviceTable, node: str) -> None:
         """The cards of a node are new: those that claims hold are closed."""
         if node in device_table.nodes:
-            claimed = self.device_claims.cards.by_card
-            for claim in {claim for uuid in device_table.nodes[node].by_uuid for claim in claimed.get(uuid, ())}:
+            claimed = self.device_claims.cards.on
+            for claim in {claim for uuid in device_table.nodes[node].by_uuid for claim in claimed(node, uuid)}:
                 self._close(device_table, node, claim)
 
     # -- booking ------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from pumice.scheduler.state.nominations import Nominations, Reservations, Termin
 from pumice.scheduler.state.pods import Elsewhere, Pods
 from pumice.scheduler.state.queues import Charges
 from pumice.scheduler.state.scheduling_queue import SchedulingQueue
+from pumice.scheduler.state.shards import Shards
 from pumice.scheduler.state.volumes import Volumes
 from pumice.wire.names import DEFAULT_QUEUE, SCHEDULER_NAME
 
@@ -41,6 +42,7 @@ class State:
         self.uids, versions, tasks = UidTracker(), Versions(), dict[str, Task]()
         self.ledger, self.classes, self.volumes, self.settings = Ledger(), Classes(), Volumes(), Settings()
         """``settings``: the arguments of deviceshare, how much the cards' score counts between nodes."""
+        self.shards = Shards(self.ledger.table)
         self.device_claims = self.ledger.device_claims
         self.device_claims.problems, self.classes.wanted = self.problems, self.device_claims.wanted
         self.scheduling_queue, self.budgets = SchedulingQueue(), Budgets(self._leaving)
@@ -57,7 +59,7 @@ class State:
         self.hyper_nodes = HyperNodes(self.scheduling_queue, self.ledger, self.problems)
         self.bookings = Bookings(
             self.scheduling_queue, self.uids, self.problems, self.ledger, self.classes, self.charges, self.nominations, tasks,
-            self.hyper_nodes.nodes_changed,
+            self.hyper_nodes.nodes_changed, self.shards.seen,
         )  # fmt: skip
         self.pods = Pods(
             self.scheduling_queue, versions, self.problems, self.ledger, self.classes, self.charges, self.groups, self.bookings,

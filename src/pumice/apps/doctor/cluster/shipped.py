@@ -11,6 +11,7 @@ from typing import Any
 from pumice.ports.cluster import Json
 from pumice.wire.document import safe_load_all
 from pumice.wire.programs import Program, programs
+from pumice.wire.sharding import NODE_SHARDS
 from pumice.wire.without_effect import What, rows
 
 
@@ -49,7 +50,8 @@ def kinds() -> dict[str, Json]:
     """Our definitions by name, of kinds that a program of ours reads: Volcano's older versions lack the others, and nobody misses
     them."""
     folder = files("pumice") / "manifests" / "crds"
-    unread = {f"{row.resource.plural}.{row.resource.group}" for row in rows(What.KIND).values() if row.resource}
+    optional = [row.resource for row in rows(What.KIND).values() if row.resource] + [NODE_SHARDS]  # labels do, too
+    unread = {f"{resource.plural}.{resource.group}" for resource in optional}
     found = {obj["metadata"]["name"]: obj for path in folder.iterdir() for obj in manifest(f"crds/{path.name}")}
     return {name: obj for name, obj in found.items() if name not in unread}
 
