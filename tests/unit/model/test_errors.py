@@ -7,6 +7,7 @@ import pkgutil
 import re
 
 import pumice
+import pumice_jobs
 from pumice.model import errors
 
 
@@ -23,9 +24,11 @@ def drawn() -> dict[str, str]:
 
 
 def test_every_error_of_ours_stands_in_the_drawing_under_what_it_descends_from() -> None:
-    for module in pkgutil.walk_packages(pumice.__path__, "pumice."):
-        if not module.name.endswith("__main__") and "_pb2" not in module.name:
-            importlib.import_module(module.name)
+    for package in (pumice, pumice_jobs):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__") and "_pb2" not in module.name:
+                importlib.import_module(module.name)
+    importlib.import_module("pumice_lab.machine.native")  # the laboratory's one, which nothing of the product imports
     found = {}
     waiting = [errors.PumiceError]
     while waiting:
