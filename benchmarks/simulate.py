@@ -1,6 +1,6 @@
 """The play of `pumice simulate`: 100,000 pods on 1,200 nodes, from named distributions.
 
-    python -m benchmarks.simulate [--quick] [--save]
+    python -m benchmarks.simulate [--large] [--quick] [--save]
 
 1,200 nodes of 8 cards; pods of the mix that the public trace has arrive at 100 a second and fill about two thirds of the cards.
 ``looking once a second`` is played with ``--period 1s``, ``as the daemon looks`` with a cycle whenever something happens. Each
@@ -10,6 +10,8 @@ run checks that the auditor found nothing, that every pod had a place, and that 
 from __future__ import annotations
 
 import gc
+import json
+import resource
 import sys
 import time
 from random import Random
@@ -30,7 +32,7 @@ FLOW = "pods={pods},shape=mixed,arrival=poisson:{rate}/s,duration=lognormal:60s:
 
 
 def play(nodes: int, pods: int, period: float) -> dict[str, float]:
-    """Seconds of wall and of CPU time, and what is allocated at the end."""
+    """Return seconds of wall and of CPU time, and what is allocated at the end."""
     objects = added({}, f"nodes={nodes},model=A100-SXM4-80GB")
     case = Case(now=BEGIN, scheduler_conf=with_policy(shipped_conf(), "binpack"), objects=objects)
     submissions = generate("--generate", FLOW.format(pods=pods, rate=nodes / 12), Random(1), [])
@@ -45,12 +47,17 @@ def play(nodes: int, pods: int, period: float) -> dict[str, float]:
     assert not found.violations, found.violations[:5]
     assert found.whole.placed == pods, found.whole
     assert found.whole.wait_p99 <= period + 0.5, found.whole
-    return {**took, "memory_at_the_end": found.end["memory"], "cycles": simulation.cycles}
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {**took, "resident_mib": resident, "memory_at_the_end": found.end["memory"], "cycles": simulation.cycles}
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = arguments(__doc__, quick="60 nodes, 1,000 pods")
+    parser.add_argument("--large", action="store_true", help="print what 1,000,000 pods on 10,000 nodes take, and nothing else")
     options = parser.parse_args(argv)
+    if options.large:
+        print(json.dumps(play(10_000, 1_000_000, 1.0), indent=2))
+        return 0
     nodes, pods = (60, 1_000) if options.quick else (1_200, 100_000)
     result = {name: {key: median([value], 2) for key, value in play(nodes, pods, period).items()}
               for name, period in (("looking once a second", 1.0), ("as the daemon looks", 0.0))}  # fmt: skip
