@@ -34,9 +34,9 @@ from pumice.scheduler.state.scheduling_queue import TRANSITIONS, JobState, Queue
 from pumice.scheduler.state.tasks import Gate
 
 Break = Callable[[pytest.MonkeyPatch], None]
-MOST = 400
+MOST = 600
 NEAR = {"no_caps": 41, "nobody_is_unwelcome": 13, "nobody_is_woken": 20, "no_spread": 15, "parents_do_not_count": 280,
-        "releases_wake_nobody": 25, "who_may_stay_goes": 27}  # fmt: skip
+        "releases_wake_nobody": 404, "who_may_stay_goes": 27}  # fmt: skip
 """A seed at which that break was found before: the search begins there and goes round. It saves time and decides nothing."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+import pytest
 from kit.faulty_cluster import FaultyCluster, faulty_cluster
 from kit.virtual_time import VirtualClock, run_virtually
 
@@ -23,13 +24,13 @@ JOB = {
 
 
 class DeafToJobs(FaultyCluster):
-    """Lists and watches of Jobs are not answered while it is ``deaf``; everything else is, of writes of pods the first twenty."""
+    """Lists and watches of Jobs are not answered while it is ``deaf``; everything else is, of what is made for a Job the first forty."""
 
     deaf, made = False, 0
 
     async def request(self, verb: str, path: str, **more: Any) -> bytes:
-        self.made += verb == "POST" and path.endswith("/pods")
-        if self.made > 20 or (self.deaf and path.endswith("/jobs")):
+        self.made += verb == "POST" and path.endswith(("/pods", "/podgroups"))
+        if self.made > 40 or (self.deaf and path.endswith("/jobs")):
             raise ApiError(0, "Unreachable", "nobody answers")
         return await super().request(verb, path, **more)
 
@@ -39,7 +40,7 @@ class DeafToJobs(FaultyCluster):
         return await super().stream(path, params, idle=idle)
 
 
-async def _story() -> int:
+async def _story(let_in: bool) -> int:
     clock = VirtualClock()
     hands = await faulty_cluster(clock)
     ours = DeafToJobs(hands.api, clock)
@@ -51,16 +52,16 @@ async def _story() -> int:
     await hands.create(volcano.JOBS, JOB, "default")
     await clock.sleep(5)
     [group] = (await hands.list(volcano.POD_GROUPS))["items"]
-    let_in = {"status": {"phase": "Inqueue"}}
-    await hands.patch(volcano.POD_GROUPS, group["metadata"]["name"], let_in, "default")
-    await clock.sleep(5)
-    assert len((await hands.list(kinds.PODS))["items"]) == 1
+    if let_in:
+        await hands.patch(volcano.POD_GROUPS, group["metadata"]["name"], {"status": {"phase": "Inqueue"}}, "default")
+        await clock.sleep(5)
+    assert len((await hands.list(kinds.PODS))["items"]) == let_in
     ours.deaf = True
     ours.hang_up(forget=False, seconds=0)
     await clock.sleep(2)
     await hands.delete(volcano.JOBS, "train", "default")
     await clock.sleep(3)
-    made = sum(event.change == "ADDED" and event.stored.resource == "v1/pods" for event in hands.api.storage._history)
+    made = sum(event.change == "ADDED" and event.stored.resource.endswith(("/pods", "/podgroups")) for event in hands.api.storage._history)
     stop.set()
     for task in running:
         task.cancel()
@@ -68,5 +69,6 @@ async def _story() -> int:
     return made
 
 
-def test_a_controller_that_has_not_heard_that_a_job_is_gone_does_not_make_its_pods_again_and_again() -> None:
-    assert run_virtually(_story()) <= 3
+@pytest.mark.parametrize("let_in", [True, False], ids=["with a pod", "with a PodGroup alone"])
+def test_a_controller_that_has_not_heard_that_a_job_is_gone_makes_nothing_for_it_again_and_again(let_in: bool) -> None:
+    assert run_virtually(_story(let_in)) <= 5

@@ -293,7 +293,8 @@ def test_two_schedulers_share_the_nodes_and_the_stand_by_of_a_killed_one_goes_on
         api.create("/api/v1/nodes", body)
         api.merge(f"/api/v1/nodes/{name}/status", status)
     for shard, nodes in (("a", ["n1"]), ("b", ["n2", "n3"])):
-        api.create(SHARDS, {"metadata": {"name": shard}, "spec": {"nodesDesired": nodes}})
+        api.create(SHARDS, {"apiVersion": "shard.volcano.sh/v1alpha1", "kind": "NodeShard", "metadata": {"name": shard},
+                            "spec": {"nodesDesired": nodes}})
 
     def burst(prefix: str) -> None:
         for at in range(20):

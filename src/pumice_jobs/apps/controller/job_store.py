@@ -70,7 +70,7 @@ class Known:
     doubted: bool = False
     """True while something that only an answer told of may have gone without a word."""
     bereft: bool = False
-    """True since a pod vanished that had not run: the Job may have gone while no watch was heard."""
+    """True since its PodGroup vanished, or a pod that had not run: the Job may have gone while no watch was heard."""
     at_rest: bool = False
     """True when the rules wanted nothing when they were last asked, and nothing was heard since: only time may bring a write."""
 
@@ -192,8 +192,10 @@ class JobStore:
         if gone:
             there = self._groups.drop(uid)
             owner = owner or (_owning_job(there.metadata) if there is not None else "")
-            if (known := self._job_of(owner)) is not None and known.job.phase in FINISHED:
-                return  # it went because its Job has ended
+            if (known := self._job_of(owner)) is not None:
+                if known.job.phase in FINISHED:
+                    return  # it went because its Job has ended
+                known.bereft = True
         else:
             before = self._group_of(owner)
             if not owner or not self._groups.put(group):

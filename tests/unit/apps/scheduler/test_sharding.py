@@ -218,7 +218,7 @@ def test_a_node_that_comes_waits_until_the_watch_has_shown_the_pods_that_were_bo
             await here.until(lambda: _is(len(a.scheduler.engine.state.shards.ours) == 2))
             informers = b.scheduler.informers
             late: list[Any] = []
-            behind, informers.enter = informers.enter, lambda value: late.append(value)  # type: ignore[assignment, return-value]
+            behind, informers.enter = informers.enter, lambda value, _line=None: late.append(value)  # type: ignore[assignment, return-value]
             await create(here.cluster, pod("p", mib=8000))
             await here.until(lambda: a.bound("p"))
             await here.assign(a=["n2"], b=["n1"])
