@@ -96,7 +96,7 @@ class Journal:
             await self.clock.sleep(FLUSH)
             self._notes.flush()
             self._hear()
-            if self._full if self.recording else self._waiting <= MOST and self.clock.monotonic() >= self._again:
+            if self._full if self.recording else self.waiting <= MOST and self.clock.monotonic() >= self._again:
                 await self._turn()
 
     async def finish(self) -> None:
@@ -122,14 +122,14 @@ class Journal:
             return
         self._given += sum(map(len, buffers))
         self._sender.batches.put(buffers)
-        if self._waiting > 2 * MOST:
+        if self.waiting > 2 * MOST:
             self._lost("its writer takes nothing any more")
-        elif self._waiting > MOST and not self._notes.thin:
+        elif self.waiting > MOST and not self._notes.thin:
             self._notes.thin = True
             self._notes.put(GAP, b"it cannot be written as quickly as the scheduler decides")
 
     @property
-    def _waiting(self) -> int:
+    def waiting(self) -> int:
         """Bytes that wait for the writer."""
         return self._given - self._sender.sent
 

@@ -154,8 +154,8 @@ class Jobs:
             self.work.add(KIND, key)
 
     async def _is_gone(self, known: Known) -> bool:
-        """Ask for a Job of which a pod or its PodGroup vanished: of one that is gone the garbage collector takes whatever is made for it, and as
-        long as no watch tells of that, the two would make and take them hundreds of times a second."""
+        """Ask for a Job of which a pod or its PodGroup vanished: of one that is gone the garbage collector takes whatever is
+        made for it, and as long as no watch tells of that, the two would make and take them hundreds of times a second."""
         meta = known.job.metadata
         gone = not await self._is_there(meta.name, meta.namespace, meta.uid)
         known.bereft = False
