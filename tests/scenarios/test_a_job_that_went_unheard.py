@@ -24,7 +24,8 @@ JOB = {
 
 
 class DeafToJobs(FaultyCluster):
-    """Lists and watches of Jobs are not answered while it is ``deaf``; everything else is, of what is made for a Job the first forty."""
+    """Lists and watches of Jobs are not answered while it is ``deaf``; everything else is, of what is made for a Job the
+    first forty."""
 
     deaf, made = False, 0
 
@@ -61,7 +62,8 @@ async def _story(let_in: bool) -> int:
     await clock.sleep(2)
     await hands.delete(volcano.JOBS, "train", "default")
     await clock.sleep(3)
-    made = sum(event.change == "ADDED" and event.stored.resource.endswith(("/pods", "/podgroups")) for event in hands.api.storage._history)
+    made = sum(event.change == "ADDED" and event.stored.resource.endswith(("/pods", "/podgroups"))
+               for event in hands.api.storage._history)  # fmt: skip
     stop.set()
     for task in running:
         task.cancel()
