@@ -32,7 +32,8 @@ EVERY_MODULE = """
 import importlib, pkgutil
 for name in ("pumice", "pumice_jobs"):
     for one in pkgutil.walk_packages(importlib.import_module(name).__path__, name + "."):
-        if not one.name.endswith(".__main__"):
+        # the screen of `pumice top` is of an extra that no daemon's image has: it prints tables there
+        if not one.name.endswith(".__main__") and not one.name.startswith("pumice.cli.screen."):
             importlib.import_module(one.name)
 """
 
