@@ -35,7 +35,7 @@ Json = dict[str, Any]
 
 ANSWERS = (inputs.Bound, inputs.BindFailed, inputs.HoldBack, inputs.Evicting, inputs.EvictionRefused, inputs.GateStays,
            inputs.BeginFile)  # fmt: skip
-"""What the world said to a decision: to another decision it would have said something else. And what is the journal's own."""
+"""Answers to a decision, which another decision would not have had, and records of the journal itself."""
 OVER = ("Succeeded", "Failed")
 
 

@@ -98,7 +98,7 @@ class Ledger:
     terms: TermIndex = field(default_factory=TermIndex)
     device_claims: DeviceClaims = field(init=False)
     unread: Callable[[str], bool] = lambda uid: False
-    """Whether a pod's annotations tell of cards, which its node may not register for the moment."""
+    """True where a pod's annotations tell of cards, which its node may not register for the moment."""
     shares_news: dict[str, int] = field(default_factory=dict)
     """By node, raised when what pods hold of its cards changes."""
     _ahead: bool = False
