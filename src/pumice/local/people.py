@@ -18,7 +18,7 @@ from pumice.adapters.owners import pod_of
 from pumice.model.errors import BadInput, PumiceError
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
-"""Signals that a program may be sent. None that stops it: a program that stands still in a launch would hold its card's neighbours up."""
+"""Signals that a program may be sent. None that stops it: a program stopped in a launch would hold up its card's neighbours."""
 LOG: Final = "actions.log"
 LOG_BYTES: Final = 1 << 20
 """A log that has grown so long becomes the older one, of which there is one."""

@@ -19,7 +19,7 @@ from pumice.model.errors import BadInput, PumiceError, Unavailable
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class ChosenProgram:
     """The processes of a program as they were when somebody chose it."""
 
     name: str
@@ -40,7 +40,7 @@ class Aim:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ChosenShare:
     """A share whose limits somebody sees and wants others for."""
 
     booking: Booking
@@ -84,7 +84,7 @@ class Deeds:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
-    def aim(self, program: Program) -> Aim:
+    def aim(self, program: Program) -> ChosenProgram:
         """Return the processes of a program as they are now. Raises BadInput where they have ended."""
         share = self._machine.shares.get(program.key)
         pids = share.pids if share is not None else () if program.share else (program.pid,)
@@ -92,21 +92,23 @@ class Deeds:
         if not to:
             raise BadInput(f"{program.share or program.pid}: no process of it is known any more")
         directory = share.place.directory if share is not None else self._directory()
-        return Aim(program.share or f"process {program.pid}", program.share or str(program.pid), program.command, to, directory)
+        name = program.share or f"process {program.pid}"
+        return ChosenProgram(name, program.share or str(program.pid), program.command, to, directory)
 
-    def send(self, aim: Aim, number: signal.Signals) -> str:
+    def send(self, chosen: ChosenProgram, number: signal.Signals) -> str:
         """Send it, log it, and return a sentence on it. Raises PumiceError."""
         me = os.geteuid()
-        log(aim.directory, me, number.name, aim.share, f"to be sent to {_pids(target.pid for target in aim.to)}", time.time())
+        pids = _pids(target.pid for target in chosen.to)
+        log(chosen.directory, me, number.name, chosen.share, f"to be sent to {pids}", time.time())
         try:
-            sent = send(number, aim.to, me)
+            sent = send(number, chosen.to, me)
         except PumiceError as error:
-            log(aim.directory, me, number.name, aim.share, f"refused: {error}", time.time())
+            log(chosen.directory, me, number.name, chosen.share, f"refused: {error}", time.time())
             raise
-        log(aim.directory, me, number.name, aim.share, f"sent to {_pids(sent)}" if sent else "all have ended", time.time())
-        return f"{number.name} was sent to {_pids(sent)}" if sent else f"{aim.name}: all of its processes have ended"
+        log(chosen.directory, me, number.name, chosen.share, f"sent to {_pids(sent)}" if sent else "all have ended", time.time())
+        return f"{number.name} was sent to {_pids(sent)}" if sent else f"{chosen.name}: all of its processes have ended"
 
-    def limits(self, program: Program) -> Wish:
+    def limits(self, program: Program) -> ChosenShare:
         """Return the share with its limits as they are seen. Raises BadInput where a program has none of its own."""
         share = self._machine.shares.get(program.key)
         if share is None:
@@ -114,15 +116,15 @@ class Deeds:
         if share.place != self._machine.place:
             on = f" --emulated {share.place.machine}" if share.place.machine else ""
             raise BadInput(f"{program.share} is on another machine: pumice limit {program.share}{on}")
-        return Wish(share.booking, share.place)
+        return ChosenShare(share.booking, share.place)
 
-    def change(self, wish: Wish, memory: str, cores: str) -> str:
+    def change(self, chosen: ChosenShare, memory: str, cores: str) -> str:
         """Change the limits as ``pumice limit`` does, and return its sentence. Raises PumiceError."""
         if self._machine.cards is None:
             raise Unavailable("no driver answers, so nobody knows what the card has left")
-        request = wanted(wish.booking, None if memory == wish.memory else memory, cores)
-        changed = change_by(os.geteuid(), wish.booking, wish.place, request, self._machine.cards.facts())
-        return "; ".join(in_words(changed, wish.booking))
+        request = wanted(chosen.booking, None if memory == chosen.memory else memory, cores)
+        changed = change_by(os.geteuid(), chosen.booking, chosen.place, request, self._machine.cards.facts())
+        return "; ".join(in_words(changed, chosen.booking))
 
     def _directory(self) -> Path:
         """Where a signal to a process without a share is logged: beside the books of its card."""
