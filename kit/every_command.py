@@ -81,6 +81,7 @@ def without_cluster(folder: Path) -> Iterator[Call]:
     yield Call("pumice web --kubeconfig /nonexistent", "/nonexistent", 2)
     yield Call("pumice web --listen-address 0.0.0.0:0", "others could read the token", 2)
     yield Call("pumice web --machine --kubeconfig /nonexistent", "leave out either", 2)
+    yield Call("pumice web --machine --in-cluster", "leave out either", 2)
     yield Call("vcctl version", "API Version")
     for name in LABORATORYS:
         yield Call(f"pumice {name}", "needs the laboratory of Pumice", 2)

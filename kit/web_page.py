@@ -7,17 +7,20 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from typing import Any
 
 import aiohttp
 
 from kit.fake_cluster import FakeCluster
-from pumice.ports.cluster import Cluster
+from pumice.ports.cluster import ApiError, Cluster, Json, Resource
 from pumice.web.cluster_site import ClusterSite
-from pumice.web.following import Configuration, Following
+from pumice.web.following import Configuration, Following, WallClock
 from pumice.web.guard import Guard
+from pumice.web.hub import Hub
 from pumice.web.monitors import Monitors
 from pumice.web.running import until
 from pumice.web.server import Server, served
+from pumice.web.viewers import Viewers
 from pumice.web.views import Views
 from pumice_lab.first_objects import SCHEDULER_CONF
 
@@ -100,3 +103,46 @@ def words_of(html: str) -> str:
     parser = _Words()
     parser.feed(html)
     return " ".join(" ".join(parser.found).split())
+
+
+# -- For many viewers, each with rights of his own -------------------------------------------------------------------
+
+
+class ReviewingCluster(FakeCluster):
+    """One that knows tokens: ``users`` by token, ``rights`` by user name as (plural, namespace), an empty namespace for all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.users: dict[str, str] = {}
+        self.rights: dict[str, set[tuple[str, str]]] = {}
+        self.reviewed = 0
+        self.away = False
+
+    async def create(self, resource: Resource, obj: Json, namespace: str = "", **more: Any) -> Json:
+        if resource.plural not in ("tokenreviews", "subjectaccessreviews"):
+            return await super().create(resource, obj, namespace, **more)
+        self.reviewed += 1
+        await asyncio.sleep(0)
+        if self.away:
+            raise ApiError(0, "Timeout", "nobody answers")
+        if resource.plural == "tokenreviews":
+            user = self.users.get(obj["spec"]["token"])
+            return {"status": {"authenticated": user is not None, "user": {"username": user} if user else {}}}
+        asked, mine = obj["spec"]["resourceAttributes"], self.rights.get(obj["spec"]["user"], set())
+        return {"status": {"allowed": ("*", "") in mine or (asked["resource"], "") in mine
+                           or (asked["resource"], asked["namespace"]) in mine}}  # fmt: skip
+
+
+@asynccontextmanager
+async def open_for_viewers(cluster: Cluster, monitors: Monitors | None = None) -> AsyncIterator[tuple[OpenPage, Viewers]]:
+    """The page as a Deployment serves it. Each request brings the token of somebody."""
+    viewers = Viewers(cluster, built_in, Hub(cluster), monitors or Monitors(cluster, WallClock(), direct=True))
+    await viewers.start()
+    server = Server(viewers.whole.site, Guard(TOKEN), viewers=viewers)
+    try:
+        async with served(server, "127.0.0.1", 0) as port, aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+            page = OpenPage(port, server, viewers.whole.site.following, session)
+            await page.synced()
+            yield page, viewers
+    finally:
+        await viewers.close()

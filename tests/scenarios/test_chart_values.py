@@ -280,6 +280,21 @@ def test_the_npus_plugin_goes_where_it_is_sent(mode: str, name: str) -> None:
     assert container["args"][-1] == "--log-level=debug"
 
 
+def test_the_page_is_there_where_it_is_asked_for_and_only_its_own_port_is_reached_by_whom_it_names() -> None:
+    assert "pumice-web" not in plain().names("Deployment")
+    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}
+    found = Rendering({"web": {
+        "enabled": True, "extraArgs": ["--scheduler-name=ours"], "resources": LIMITS, "nodeSelector": {"more": "yes"},
+        "tolerations": TOLERATED, "priorityClassName": "ours", "from": [peer]},
+        "networkPolicy": {"enabled": True, "metricsFrom": [{"podSelector": {}}]}, "prometheus": {"enabled": True}})  # fmt: skip
+    pod, container = found.pod("pumice-web"), found.container("pumice-web")
+    assert (pod["tolerations"], pod["priorityClassName"], pod["nodeSelector"]) == (TOLERATED, "ours", {"more": "yes"})
+    assert container["resources"] == LIMITS
+    assert container["args"] == ["web", "--in-cluster", "--listen-address=:8080", "--scheduler-name=ours"]
+    assert found("NetworkPolicy", "pumice-web")["spec"]["ingress"] == [{"ports": [{"port": "page"}], "from": [peer]}]
+    assert "pumice-web" not in found.names("PodMonitor")
+
+
 def test_the_driver_of_claims_is_there_where_it_is_asked_for_and_goes_where_it_is_sent() -> None:
     assert "pumice-dra-driver" not in plain().names("DaemonSet")
     assert plain().names("DeviceClass") == []

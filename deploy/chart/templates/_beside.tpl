@@ -4,7 +4,7 @@
 {{- $about := dict "name" $meta.name "namespace" $meta.namespace "labels" (merge (dict) (default dict $values.custom.common_labels) $selector) }}
 {{- $asked := list }}{{ $watched := list }}
 {{- range (first .object.spec.template.spec.containers).ports }}
-{{- if eq .name "asks" }}{{ $asked = append $asked .name }}{{ else }}{{ $watched = append $watched .name }}{{ end }}
+{{- if has .name (list "asks" "page") }}{{ $asked = append $asked .name }}{{ else }}{{ $watched = append $watched .name }}{{ end }}
 {{- end }}
 {{- if gt (int (default 1 .object.spec.replicas)) 1 }}
 ---
@@ -31,7 +31,11 @@ spec:
     {{- range . }}
     - port: {{ . }}
     {{- end }}
+    {{- if eq $meta.name "pumice-web" }}{{ with $values.web.from }}
+    from: {{ toJson . }}
+    {{- end }}{{ end }}
   {{- end }}
+  {{- if $watched }}
   - ports:
     {{- range $watched }}
     - port: {{ . }}
@@ -39,8 +43,9 @@ spec:
     {{- with $values.networkPolicy.metricsFrom }}
     from: {{ toJson . }}
     {{- end }}
+  {{- end }}
 {{- end }}
-{{- if $values.prometheus.enabled }}
+{{- if and $values.prometheus.enabled $watched }}
 ---
 apiVersion: monitoring.coreos.com/v1
 kind: PodMonitor

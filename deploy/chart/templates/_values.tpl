@@ -8,6 +8,7 @@
 {{- else if hasPrefix "volcano-device-plugin" $name }}{{ include "pumice.cards" .root }}
 {{- else if contains "ascend" $name }}{{ include "pumice.chips" .root }}
 {{- else if eq $name "pumice-dra-driver" }}{{ include "pumice.claims" .root }}
+{{- else if eq $name "pumice-web" }}{{ include "pumice.page" .root }}
 {{- else }}{{ fail (printf "no values speak of %s" $name) }}
 {{- end }}
 {{- end }}
@@ -82,6 +83,14 @@
 {{- toYaml (dict
   "args" (concat $args .extraArgs) "env" .extraEnvs "resources" .resources "nodeSelector" .nodeSelector "tolerations" .tolerations
   "updateStrategy" .updateStrategy "priorityClassName" .priorityClassName "runtimeClassName" .runtimeClassName) }}
+{{- end }}
+{{- end }}
+
+{{- define "pumice.page" -}}
+{{- with .Values.web }}
+{{- toYaml (dict
+  "args" .extraArgs "resources" .resources "nodeSelector" .nodeSelector "tolerations" .tolerations
+  "priorityClassName" .priorityClassName) }}
 {{- end }}
 {{- end }}
 

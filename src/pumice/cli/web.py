@@ -24,7 +24,7 @@ app = flags.App()
 def web(
     kubeconfig: Annotated[Path | None, flags.Option(envvar="KUBECONFIG", help="Kubeconfig file, whose rights count.")] = None,
     listen_address: Annotated[
-        str, flags.Option(help="ADDRESS:PORT of this machine alone; port 0 takes a free one.")
+        str, flags.Option(help="ADDRESS:PORT of this machine alone (with --in-cluster any); port 0 takes a free one.")
     ] = "127.0.0.1:0",
     scheduler_name: Annotated[
         list[str] | None, flags.Option(help="Pods with this schedulerName are ours; may be given again.")
@@ -33,16 +33,22 @@ def web(
         bool, flags.Option("--machine", help="Of this machine's cards and programs; also where there is no cluster to ask.")
     ] = False,
     emulated: EMULATED = None,
+    in_cluster: Annotated[
+        bool, flags.Option("--in-cluster", help="For many: each brings a token of the cluster and sees what he may list.")
+    ] = False,
 ) -> None:
     """Serve a page of the cluster until Ctrl-C and print its address, with the token that opens it: cards and who is on them,
     why pods wait, queues, jobs, what changed. It reads with the rights of the kubeconfig, needs no Prometheus and writes
     nothing. Without a cluster, or with --machine, it is this machine's cards and the programs of `pumice run`. Only this
-    machine reaches it; from another one go through `ssh -L`."""
+    machine reaches it; from another one go through `ssh -L`. With --in-cluster it is what a Deployment runs: whoever looks brings
+    a token of the cluster, by Authorization or typed once, and sees what he may list."""
     from pumice.apps.service.http import is_loopback
     from pumice.cli.daemon import access_to_ask, bind_address
 
     host, port = bind_address(listen_address, "--listen-address")
-    if not is_loopback(host):
+    if in_cluster and (machine or emulated is not None):
+        raise BadInput("--in-cluster is about a cluster, --machine and --emulated about this machine: leave out either")
+    if not is_loopback(host) and not in_cluster:
         raise BadInput(f"--listen-address {listen_address}: others could read the token on its way; listen on 127.0.0.1 and "
                        "go there by `ssh -L`")  # fmt: skip
     if machine or emulated is not None:
@@ -51,7 +57,7 @@ def web(
                            "leave out either")  # fmt: skip
         _of_this_machine(emulated, host, port)
         return
-    if kubeconfig is None and not _is_there_a_cluster():
+    if kubeconfig is None and not in_cluster and not _is_there_a_cluster():
         _of_this_machine(None, host, port)
         return
     access = access_to_ask(kubeconfig)
@@ -59,9 +65,10 @@ def web(
     # Only here: help and completion need neither an engine nor templates.
     import asyncio
 
-    from pumice.web.running import serve_cluster
+    from pumice.web.running import serve_cluster, serve_viewers
 
-    asyncio.run(serve_cluster(access, configured_by(names), host, port, lambda address: print(address, flush=True)))
+    serve = serve_viewers if in_cluster else serve_cluster
+    asyncio.run(serve(access, configured_by(names), host, port, lambda address: print(address, flush=True)))
 
 
 def configured_by(names: frozenset[str]) -> Callable[[Cluster], Awaitable[Configuration]]:

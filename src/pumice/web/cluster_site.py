@@ -21,8 +21,11 @@ ABSENT = "404 "
 
 @dataclass(slots=True)
 class ClusterSite:
+    """``limits``: what of the cluster whoever looks does not see."""
+
     following: Following
     pages: Views
+    limits: tuple[str, ...] = ()
 
     @property
     def views(self) -> Mapping[str, Callable[[Query], Awaitable[Shown]]]:
@@ -41,6 +44,6 @@ class ClusterSite:
         ]  # fmt: skip
         return {
             "navigation": NAVIGATION, "place": "cluster", "silent_since": following.answered if following.silent else 0.0,
-            "unsynced": sorted(following.unsynced), "lacks": lacks, "remarks": following.remarks,
+            "unsynced": sorted(following.unsynced), "lacks": lacks, "remarks": (*self.limits, *following.remarks),
             "figures_of": following.answered,
         }  # fmt: skip

@@ -53,6 +53,8 @@ class Monitors:
     cluster: Cluster
     clock: Clock
     stream: Stream | None = None
+    direct: bool = False
+    """Ask monitors at their pods' own addresses: from inside a cluster, where that needs no right to `pods/proxy`."""
     _known: dict[str, NodeUse] = field(default_factory=dict)
     _asking: dict[str, asyncio.Lock] = field(default_factory=dict)
     _hours: dict[tuple[str, str, str], tuple[float, tuple[PodHistory | None, str]]] = field(default_factory=dict)
@@ -128,8 +130,15 @@ class Monitors:
             pods = (await self.cluster.list(PODS, NAMESPACE, label_selector=LABEL, field_selector=selector)).get("items") or []
         except ApiError as error:
             raise Unavailable(f"the pods of {NAMESPACE}, among which monitors are, could not be listed: {error}") from None
+        own = str((pods[0].get("status") or {}).get("podIP", "")) if pods and self.direct else ""
+        if own:
+            return await page(f"http://{f'[{own}]' if ':' in own else own}:{PORT}/{what}", PATIENCE, LARGEST)
+        if pods and self.direct:
+            raise Unavailable(f"the monitor of {node} has no address yet")
         if pods and self.stream is not None:
             return await self._streamed(PODS.path(NAMESPACE, f"{pods[0]['metadata']['name']}:{PORT}", f"proxy/{what}"), node)
+        if self.direct:
+            raise Unavailable(f"no monitor runs on {node} (no pod in {NAMESPACE} with label {LABEL})")
         found = await self.cluster.get(NODES, node)
         addresses = (found.get("status") or {}).get("addresses") or []
         address = next((str(each.get("address")) for each in addresses if each.get("type") == "InternalIP"), "")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 HERE = Path(__file__).parent
-STATIC = {"web.css": "text/css", "web.js": "text/javascript", "icon.svg": "image/svg+xml"}
+STATIC = {"web.css": "text/css", "web.js": "text/javascript", "viewer.js": "text/javascript", "icon.svg": "image/svg+xml"}
 LONGEST_WORD = 400
 """Characters of a name or sentence that are shown; anybody may write megabytes."""
 

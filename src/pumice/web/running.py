@@ -14,12 +14,14 @@ from pumice.adapters.kube import Access, KubeClient
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Cluster
 from pumice.web.cluster_site import ClusterSite
-from pumice.web.following import Configuration, Following
+from pumice.web.following import Configuration, Following, WallClock
 from pumice.web.guard import Guard
+from pumice.web.hub import Hub
 from pumice.web.machine import Looked
 from pumice.web.machine_site import MachineSite
 from pumice.web.monitors import Monitors
 from pumice.web.server import Server, served
+from pumice.web.viewers import Viewers
 from pumice.web.views import Views
 
 Say = Callable[[str], None]
@@ -57,6 +59,25 @@ async def serve_cluster(
         async with served(Server(site, guard), host, port, None if handed is None else handed.listening) as bound:
             say(f"The page of {access.server} is at {address(host, bound, guard)}\nCtrl-C ends it.")
             await until(stop, following.run())
+
+
+async def serve_viewers(
+    access: Access, configured: Callable[[Cluster], Awaitable[Configuration]], host: str, port: int, say: Say
+) -> None:  # fmt: skip
+    """Serve a cluster's page from inside it to all who bring a token of theirs, until SIGINT or SIGTERM. Raises BadInput and
+    Unavailable before there is anything to see."""
+    stop = told_to_stop()
+    async with KubeClient(access, user_agent="pumice-web") as kube:
+        clock = WallClock()
+        viewers = Viewers(kube, configured, Hub(kube), Monitors(kube, clock, direct=True))
+        await viewers.start()
+        try:
+            server = Server(viewers.whole.site, Guard(token()), viewers=viewers)
+            async with served(server, host, port) as bound:
+                say(f"The page of {access.server} listens on port {bound}; who opens it brings a token of the cluster.")
+                await until(stop, viewers.failed())
+        finally:
+            await viewers.close()
 
 
 def ended_with(parent: int, stop: asyncio.Event) -> None:

@@ -24,6 +24,8 @@ from aiohttp import web
 from pumice.model.errors import BadInput
 from pumice.web.guard import HEADERS, Guard, host_of
 from pumice.web.rendering import Templates, static
+from pumice.web.rights import Unknown
+from pumice.web.viewers import HEADER, Viewers, token_of
 from pumice.web.views import Missing, Query, Shown
 
 log = logging.getLogger("pumice.web")
@@ -38,8 +40,6 @@ PING, STUCK = 15.0, 10.0
 """Seconds between two signs of life on a stream, and for which a reader may not read. A page has three times as long."""
 QUICKEST, SLOWEST, SHARE = 1.0, 20.0, 0.02
 """Seconds between two pieces of news, and the part of a core that pages drawn anew may take: the dearer they are, the rarer."""
-
-
 class Site(Protocol):
     """The subject of the page: of a cluster, or of one machine."""
 
@@ -50,6 +50,10 @@ class Site(Protocol):
     def state(self) -> Mapping[str, Any]:
         """Return what stands on each page: since when figures are old, what is not known, and why."""
         ...
+
+
+SITE: web.RequestKey[tuple[Site, int]] = web.RequestKey("site", tuple)
+"""Of a request: the pages that it is answered from, and their number."""
 
 
 @dataclass(slots=True)
@@ -75,6 +79,8 @@ class Server:
     cost: float = 0.0
     """Seconds that the dearest of the last pages took."""
     told: int = -1
+    viewers: Viewers | None = None
+    """In a cluster: who looks is known by his own token, and sees what he may list. There is neither cookie nor token of ours."""
     _templates: Templates = field(default_factory=Templates)
     _pages: OrderedDict[str, _Kept] = field(default_factory=OrderedDict)
     _bytes: int = 0
@@ -88,6 +94,9 @@ class Server:
         app.router.add_get("/static/{name}", self._static)
         app.router.add_get("/login", self._login_page)
         app.router.add_post("/login", self._login)
+        if self.viewers is not None:
+            app.router.add_get("/healthz", self._healthz)
+            app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/events", self._events)
         app.router.add_get("/{page:[a-z]*}", self._page)
         return app
@@ -113,11 +122,14 @@ class Server:
 
     async def _answer(self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
                       ) -> web.StreamResponse:  # fmt: skip
-        if not self.guard.answers_to(request.host):
+        if self.viewers is None and not self.guard.answers_to(request.host):
             return web.Response(status=421, text=f"this page does not answer to {host_of(request.host)[:100]!r}\n")
         if self._connections() > self.connections_at_most:
             return web.Response(status=503, text="too many connections\n", headers={"Retry-After": "30", "Connection": "close"})
         try:
+            if self.viewers is not None:
+                return await self._viewed(request, handler, self.viewers)
+            request[SITE] = self.site, 0
             if request.path.startswith(("/static/", "/login")):
                 return await handler(request)
             if "token" in request.query:
@@ -135,6 +147,32 @@ class Server:
             return self._error(500, "this page could not be made; the log says why")
         page = self._templates.render("login", {"next": _relative(request), "wrong": False, "title": "Token"})
         return web.Response(status=401, text=page, content_type="text/html")
+
+    async def _viewed(self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+                      viewers: Viewers) -> web.StreamResponse:  # fmt: skip
+        if request.path.startswith("/static/") or request.path in ("/healthz", "/readyz"):
+            return await handler(request)
+        if request.path == "/login":
+            return self._error(404, "there is no such page")
+        try:
+            book = await viewers.of(token_of(request.headers))
+        except Unknown as unknown:
+            answer = self._error(503, str(unknown))
+            answer.headers["Retry-After"] = "10"
+            return answer
+        if book is not None:
+            request[SITE] = book.site, book.number
+            return await handler(request)
+        words = {"wrong": bool(token_of(request.headers)), "title": "Token"}
+        return web.Response(status=401, text=self._templates.render("viewer", words), content_type="text/html")
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        """Ready when all that can be listed is: nothing is shown before as if it were all."""
+        ready = self.viewers is not None and self.viewers.ready
+        return web.Response(status=200 if ready else 503, text="ok\n" if ready else "not all is listed yet\n")
 
     def _known(self, request: web.Request) -> bool:
         cookie = request.cookies.get(self.cookie, "")
@@ -181,26 +219,27 @@ class Server:
 
     async def _page(self, request: web.Request) -> web.Response:
         name = request.match_info["page"]
-        view = self.site.views.get(name)
+        site, number = request[SITE]
+        view = site.views.get(name)
         if view is None:
             return self._error(404, "there is no such page")
         query = {key: value[:500] for key, value in request.query.items()}
-        kept = await self._kept(f"{name}?{urlencode(sorted(query.items()))}", name, view, query)
+        kept = await self._kept(f"{number}/{name}?{urlencode(sorted(query.items()))}", site, name, view, query)
         if request.headers.get("If-None-Match") == kept.tag:
             return web.Response(status=304, headers={"ETag": kept.tag})
-        headers = {"ETag": kept.tag, "Vary": "Cookie, Authorization", "Cache-Control": "no-cache, private"}
+        headers = {"ETag": kept.tag, "Vary": f"Cookie, Authorization, {HEADER}", "Cache-Control": "no-cache, private"}
         return web.Response(status=kept.status, body=kept.body, content_type="text/html", charset="utf-8", headers=headers)
 
-    async def _kept(self, url: str, name: str, view: Callable[[Query], Awaitable[Shown]], query: Query) -> _Kept:
+    async def _kept(self, url: str, site: Site, name: str, view: Callable[[Query], Awaitable[Shown]], query: Query) -> _Kept:
         """However many look at one page, it is drawn once for a state of the cluster."""
         found = self._pages.get(url)
-        if found is not None and (found.version == self.site.version or time.monotonic() - found.at < QUICKEST / 2):
+        if found is not None and (found.version == site.version or time.monotonic() - found.at < QUICKEST / 2):
             self._pages.move_to_end(url)
             if time.monotonic() - found.at < PING:  # ages go on where nothing else does
                 return found
         waiting = self._drawing.get(url)
         if waiting is None:
-            waiting = self._drawing[url] = asyncio.ensure_future(self._draw(name, view, query))
+            waiting = self._drawing[url] = asyncio.ensure_future(self._draw(site, name, view, query))
             waiting.add_done_callback(lambda done: self._drawn(url, done))
         return await asyncio.shield(waiting)
 
@@ -215,14 +254,14 @@ class Server:
             _, gone = self._pages.popitem(last=False)
             self._bytes -= len(gone.body)
 
-    async def _draw(self, name: str, view: Callable[[Query], Awaitable[Shown]], query: Query) -> _Kept:
-        version = self.site.version
+    async def _draw(self, site: Site, name: str, view: Callable[[Query], Awaitable[Shown]], query: Query) -> _Kept:
+        version = site.version
         try:
             shown = await view(query)
         except Missing as missing:
             shown = Shown("missing", "Not found", {"text": str(missing)}, 404)
         begin = time.perf_counter()
-        words = {**self.site.state(), **shown.words, "title": shown.title, "here": name}
+        words = {**site.state(), **shown.words, "title": shown.title, "here": name}
         body = self._templates.render(shown.template, words).encode("utf-8", "replace")
         took = time.perf_counter() - begin
         self.cost = max(took, self.cost * 0.9)
@@ -256,21 +295,32 @@ class Server:
             await answer.prepare(request)
             if request.transport is not None:
                 request.transport.set_write_buffer_limits(high=1024)
-            said = -1
-            while True:
-                news, version = self.news, self.told
+            said, site = -1, request[SITE][0]
+            while await self._still(request):
+                news, version = self.news, self.told if self.viewers is None else site.version
                 async with asyncio.timeout(STUCK):
                     await answer.write(f"data: {version}\n\n".encode() if version != said else b": here\n\n")
                 said = version
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(PING):
                         await news.wait()
+            return answer
         except (TimeoutError, ConnectionResetError):
             if request.transport is not None:
                 request.transport.abort()
             raise ConnectionResetError from None
         finally:
             self.streams -= 1
+
+    async def _still(self, request: web.Request) -> bool:
+        """Return whether whoever reads a stream may still have it: a token ends, and rights do, while a page is open."""
+        if self.viewers is None:
+            return True
+        try:
+            book = await self.viewers.of(token_of(request.headers))
+        except Unknown:
+            return True  # he hears of news, and is told the reason where he asks for the page
+        return book is not None and book.number == request[SITE][1]
 
 
 def _relative(request: web.Request) -> str:

@@ -1,0 +1,145 @@
+"""The page of many viewers: each is served from books in which there is only what he may list. Equal rights share them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from pumice.model.errors import BadInput, Unavailable
+from pumice.ports.cluster import Cluster
+from pumice.web.cluster_site import ClusterSite
+from pumice.web.following import CHILDREN, Configuration, Following
+from pumice.web.hub import Hub, Seen, SeenMonitors
+from pumice.web.monitors import Monitors
+from pumice.web.rights import EVERYTHING, NAMESPACES_ASKED, Reviews, Rights, Unknown
+from pumice.web.views import Views
+from pumice.wire.kinds import PODS
+
+log = logging.getLogger("pumice.web")
+
+HEADER = "X-Pumice-Token"
+"""Where no Authorization comes through: the API server's proxy takes that for itself."""
+BOOKS, FRESH = 8, 30.0
+"""So many sets of rights beside the one of all are served at once; books that somebody has looked into within so many seconds are
+not put away for others'."""
+
+
+def token_of(headers: Any) -> str:
+    """Return the token that a request brings; empty where there is none."""
+    own = str(headers.get(HEADER, "")).strip()
+    scheme, _, token = str(headers.get("Authorization", "")).partition(" ")
+    return own or (token.strip() if scheme.lower() == "bearer" else "")
+
+
+@dataclass(slots=True)
+class Book:
+    """The pages of one set of rights."""
+
+    number: int
+    site: ClusterSite
+    task: asyncio.Task[None]
+    looked: float
+
+
+@dataclass(slots=True)
+class Viewers:
+    """``configured`` reads the scheduler's configuration by the page's own account."""
+
+    cluster: Cluster
+    configured: Callable[[Cluster], Awaitable[Configuration]]
+    hub: Hub
+    monitors: Monitors
+    reviews: Reviews = field(init=False)
+    books_at_most: int = BOOKS
+    _books: OrderedDict[Rights, Book] = field(default_factory=OrderedDict)
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _children: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CHILDREN))
+    _number: int = 0
+
+    def __post_init__(self) -> None:
+        self.reviews = Reviews(self.cluster, self.monitors.clock, self.hub.namespaces, self.hub.reports)
+
+    async def start(self) -> None:
+        """Begin with the books of those who may list everything; by them it is known what there is. Raises BadInput and
+        Unavailable."""
+        await self._open(EVERYTHING)
+
+    @property
+    def whole(self) -> Book:
+        return self._books[EVERYTHING]
+
+    @property
+    def ready(self) -> bool:
+        return not self.whole.site.following.unsynced
+
+    async def failed(self) -> None:
+        """Wait until the books that all others lean on can be kept no more; raises what ended them."""
+        await asyncio.shield(self.whole.task)
+
+    async def of(self, token: str) -> Book | None:
+        """Return the books of whoever bears the token; None where nobody knows it. Raises Unknown."""
+        rights = await self.reviews.rights(token)
+        if rights is None:
+            return None
+        found = self._books.get(rights)
+        if found is None or found.task.done():
+            async with self._opening:
+                found = self._books.get(rights)
+                if found is None or found.task.done():
+                    try:
+                        found = await self._open(rights)
+                    except (BadInput, Unavailable) as error:
+                        raise Unknown(str(error)) from None
+        found.looked = self.monitors.clock.now()
+        self._books.move_to_end(rights)
+        return found
+
+    async def _open(self, rights: Rights) -> Book:
+        """Raises Unknown, BadInput and Unavailable."""
+        self._make_room(rights)
+        seen = cast("Cluster", Seen(self.hub, rights))
+        following = Following(seen, lambda _: self.configured(self.cluster), _children=self._children)
+        await following.start()
+        site = ClusterSite(following, Views(following, cast("Monitors", SeenMonitors(self.monitors, rights))), limits_of(rights))
+        self._number += 1
+        made = Book(self._number, site, asyncio.ensure_future(following.run()), self.monitors.clock.now())
+        self._books[rights] = made
+        return made
+
+    def _make_room(self, rights: Rights) -> None:
+        gone = self._books.pop(rights, None)
+        if gone is not None:
+            gone.task.cancel()
+        others = [(book.looked, key) for key, book in self._books.items() if key != EVERYTHING]
+        if len(others) < self.books_at_most:
+            return
+        looked, oldest = min(others, key=lambda one: one[0])
+        if self.monitors.clock.now() - looked < FRESH:
+            raise Unknown("viewers with too many different rights look at this page now; come again in a minute")
+        self._books.pop(oldest).task.cancel()
+
+    async def close(self) -> None:
+        tasks = [book.task for book in self._books.values()]
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await self.hub.close()
+
+
+def limits_of(rights: Rights) -> tuple[str, ...]:
+    """Return what a reader has to know of pages that do not show all."""
+    spaces = rights.namespaces()
+    if rights.everything or rights.may(PODS):
+        return ()
+    named = ", ".join(spaces[:20]) + (f" and {len(spaces) - 20} more" if len(spaces) > 20 else "")
+    found = [f"You may list pods in {named or 'no namespace that is known'} alone: all figures, totals and answers are of those, "
+             "and a card may be fuller than seen. The scheduler's own words of a pod that waits are its conditions."]  # fmt: skip
+    if rights.partial:
+        found.append(f"Only the first {NAMESPACES_ASKED} namespaces were asked for.")
+    return tuple(found)
