@@ -128,7 +128,7 @@ def test_a_writer_that_takes_nothing_ends_the_journal_before_twice_the_bound_wai
         assert most <= 2 * BOUND
         told.pod("after")
         assert told.bound == number + 2
-        assert not os.path.exists(f"/proc/{writer}/exe"), "it is no process any more"
+        await until(lambda: not Path(f"/proc/{writer}/exe").exists())
         running.cancel()
         await told.journal.finish()
 
