@@ -79,8 +79,8 @@ def test_whoever_writes_on_his_pod_that_its_cards_are_of_another_node_closes_no_
 
 def test_a_pod_whose_cards_are_of_another_node_and_are_not_known_here_closes_those_of_its_own() -> None:
     world = World()
-    world.add(node("n1", cards=1, mib=8000), running("liar", **{"volcano.sh/vgpu-node": "n2",
-                                                               "volcano.sh/vgpu-ids-new": "GPU-n2-0,NVIDIA,3000,10:"}))  # fmt: skip
+    elsewhere = {"volcano.sh/vgpu-node": "n2", "volcano.sh/vgpu-ids-new": "GPU-n2-0,NVIDIA,3000,10:"}
+    world.add(node("n1", cards=1, mib=8000), running("liar", **elsewhere))
     world.add(pod("later", mib=1000))
     world.settle()
     assert world.node_of("later") == ""
