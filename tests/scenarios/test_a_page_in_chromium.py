@@ -20,7 +20,7 @@ pytest.importorskip("playwright", reason="the extra `browser` is not installed: 
 pytest.importorskip("axe_playwright_python", reason="the extra `browser` is not installed: make browser")
 
 from axe_playwright_python.async_playwright import Axe
-from kit.web_page import TOKEN, OpenPage, open_page
+from kit.web_page import TOKEN, OpenPage, ReviewingCluster, open_for_viewers, open_page
 from playwright.async_api import Browser, Page, async_playwright
 
 from pumice.web.guard import Guard
@@ -167,3 +167,73 @@ def test_a_keyboard_reaches_everything_and_the_first_key_skips_the_menu() -> Non
             assert {"card?node=n1&uuid=GPU-n1-0", "node?name=n1", "q", "sort"} <= reached
 
     look(at)
+
+
+# -- In the cluster, where the API server's proxy lets no Authorization through --------------------------------------
+
+
+def viewed(at: Callable[[Page, OpenPage, ReviewingCluster], Awaitable[None]]) -> None:
+    """A tab without any token, in front of the page as a Deployment serves it."""
+
+    async def run() -> None:
+        cluster = ReviewingCluster()
+        cluster.put(*(obj for plural in ("nodes", "pods", "queues", "podgroups") for obj in some_cluster().all(plural)))
+        cluster.users, cluster.rights = {"typed-once": "admin"}, {"admin": {("*", "")}}
+        async with open_for_viewers(cluster) as (page, _), chromium() as browser:
+            context = await browser.new_context(viewport={"width": 360, "height": 800})
+            shown, wrong = await context.new_page(), list[str]()
+            shown.on("pageerror", lambda error: wrong.append(str(error)))
+            shown.on("request", lambda asked: wrong.append(asked.url) if "typed-once" in asked.url else None)
+            await shown.goto(f"{page.address}/pods")
+            await at(shown, page, cluster)
+            assert wrong == []
+
+    asyncio.run(asyncio.wait_for(run(), 280))
+
+
+def test_a_token_that_was_typed_once_opens_page_after_page_and_is_kept_nowhere() -> None:
+    async def at(shown: Page, page: OpenPage, cluster: ReviewingCluster) -> None:
+        await shown.fill("#token", "nobody's")
+        await shown.keyboard.press("Enter")
+        await shown.wait_for_selector("#wrong:not([hidden])")
+        await shown.fill("#token", "typed-once")
+        await shown.keyboard.press("Enter")
+        await shown.wait_for_selector("text=default/late")
+        await shown.evaluate("window.same = 1")
+        await shown.click("text=default/late")
+        await shown.wait_for_selector("h1:has-text('Pod default/late')")
+        assert shown.url == f"{page.address}/pod?namespace=default&name=late"
+        await shown.fill("#search", "n1")
+        await shown.keyboard.press("Enter")
+        await shown.wait_for_selector("h1:has-text('Search: n1')")
+        await shown.go_back()
+        await shown.wait_for_selector("h1:has-text('Pod default/late')")
+        await shown.click("text=Pods")
+        await shown.wait_for_selector("text=default/late")
+        cluster.put(pod("newcomer", mib=100))
+        await shown.wait_for_selector("text=default/newcomer", timeout=60_000)
+        assert await shown.evaluate("window.same") == 1
+        kept = "document.cookie + JSON.stringify([localStorage, sessionStorage]) + document.documentElement.outerHTML"
+        assert "typed-once" not in await shown.evaluate(kept)
+        assert (await Axe().run(shown)).response["violations"] == []
+        await shown.reload()
+        await shown.wait_for_selector("#token")
+        assert "default/late" not in await shown.content()
+        assert (await Axe().run(shown)).response["violations"] == []
+
+    viewed(at)
+
+
+def test_a_token_that_ends_takes_what_it_showed_out_of_the_tab(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pumice.web.rights.TOKEN_KEPT", 0.2)
+
+    async def at(shown: Page, page: OpenPage, cluster: ReviewingCluster) -> None:
+        await shown.fill("#token", "typed-once")
+        await shown.keyboard.press("Enter")
+        await shown.wait_for_selector("text=default/late")
+        cluster.users.clear()
+        cluster.put(pod("newcomer", mib=100))
+        await shown.wait_for_selector("#token", timeout=60_000)
+        assert "default/late" not in await shown.content()
+
+    viewed(at)

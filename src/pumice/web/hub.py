@@ -188,7 +188,7 @@ class Seen:
             found.heard.remove(ear)
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
-        """Whether the API server answers at all is asked for by ``default``, of which nothing is told."""
+        """Return a pod that may be seen; of the namespace ``default`` only that there is an answer, by which one is told."""
         if resource == NAMESPACES and name == "default":
             try:
                 await self.hub.cluster.get(resource, name)
