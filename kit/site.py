@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
+from kit.translations import FENCE, sections
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 OUTPUT, SCRATCH = ROOT / "dist" / "docs", ROOT / ".cache" / "docs"
@@ -72,6 +74,20 @@ def lead_on(text: str, name: str, source: Path) -> str:
     return re.sub(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)", led, text)
 
 
+def same_places(text: str, original: str) -> str:
+    """A translation whose headings have the names of the original's, so that one link leads to a place in either language.
+
+    A page that nobody has translated yet links to the English names, and stands in the Chinese site, too.
+    """
+    names = iter(re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title, _ in sections(original))
+    code, lines = False, []
+    for line in text.splitlines():
+        code ^= bool(FENCE.match(line))
+        name = "" if code or not re.match(r"#{1,3} ", line) else next(names, "")
+        lines.append(f"{line} {{ #{name} }}" if name else line)
+    return "\n".join(lines) + "\n"
+
+
 def assemble(language: str, home: Path, version: str) -> None:
     """A folder that Zensical builds one language from."""
     shutil.rmtree(home / "docs", ignore_errors=True)
@@ -83,6 +99,8 @@ def assemble(language: str, home: Path, version: str) -> None:
         titles[name] = re.sub(r"[`*]", "", re.findall(r"^# (.+)$", text, re.M)[0])
         if language != "en" and source == original:
             text = NOT_TRANSLATED + text
+        elif language != "en":
+            text = same_places(text, original.read_text("utf-8"))
         text = NOT_SEARCHED + text if name.startswith("adr/") else text
         (home / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         (home / "docs" / name).write_text(lead_on(text, name, source), "utf-8")

@@ -47,3 +47,10 @@ def test_links_out_of_the_site_lose_their_target_and_those_of_a_translation_stay
     )
     said = site.lead_on("[队列](../../reference/queues.md)", "how-to/mig.md", site.DOCS / "zh" / "how-to" / "mig.md")
     assert said == "[队列](../reference/queues.md)"
+
+
+def test_a_heading_of_a_translation_has_the_name_of_its_original_that_links_lead_to() -> None:
+    original = "# By `hand`\n\n```sh\n# no heading\n```\n\n## Who's moved, and who is not\n"
+    assert site.same_places("# 手工\n\n```sh\n# no heading\n```\n\n## 谁被移动，谁不动\n", original) == (
+        "# 手工 { #by-hand }\n\n```sh\n# no heading\n```\n\n## 谁被移动，谁不动 { #whos-moved-and-who-is-not }\n"
+    )

@@ -12,7 +12,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from pumice.effects.vocabulary import Bind
 from pumice.journal.recorder import Doorway
@@ -21,16 +23,16 @@ from pumice.ports.cluster import ApiError, Cluster
 from pumice.scheduler.inputs import Sharded
 from pumice.scheduler.state.shards import Shard, assigned, moves
 from pumice.wire.kinds import NODES, PODS
-from pumice.wire.objects import Meta, convert
+from pumice.wire.objects import Meta, Pod, convert
 from pumice.wire.sharding import NODE_SHARDS, SHARD, USED_BY, Mode, NodeShard, Source, status_of
 from pumice.wire.volcano import stamp
 
 log = logging.getLogger("pumice.scheduler.shard")
 
-LOOKED_UP = 64
-"""Up to so many nodes that come at once, the pods there are looked up at the API server; for more the watch is given a while."""
-LOOK, LOOK_AGAIN, LOOKS = 0.1, 5.0, 6
+LOOK, PATIENCE = 0.1, 5.0
+"""Seconds between two looks whether the watch has shown the pods of new nodes, and for which one round waits for them."""
 AT_ONCE = 16
+"""Requests in flight at once."""
 
 
 class Words(Protocol):
@@ -82,10 +84,12 @@ class NodeShards:
         await self._write(self._shards[self.mine].in_use - nodes)
 
     async def _write(self, in_use: frozenset[str]) -> None:
-        desired = self._shards[self.mine].desired
+        desired, written = self._shards[self.mine]
+        if in_use == written:
+            return
         body = {"metadata": {"resourceVersion": self._version}, "status": status_of(desired, in_use, stamp(self.clock.now()))}
-        written = await self.cluster.patch(NODE_SHARDS, self.mine, body, subresource="status")
-        self._version = convert(NodeShard, written).metadata.resource_version
+        found = convert(NodeShard, await self.cluster.patch(NODE_SHARDS, self.mine, body, subresource="status"))
+        self._version = found.metadata.resource_version
         self._shards[self.mine] = Shard(desired, in_use)
 
 
@@ -261,9 +265,9 @@ class Sharding:
             log.info("let go nodes=%d", len(left))
         if step.take:
             granted = await self._words.claim(step.take)
-            await self._catch_up(granted)
-            self.ours |= granted
-            log.info("taken nodes=%d refused=%d", len(granted), len(step.take) - len(granted))
+            taken = await self._caught_up(granted)
+            self.ours |= taken
+            log.info("taken nodes=%d refused=%d", len(taken), len(step.take) - len(granted))
             self._tell()
 
     def _say(self, shards: Mapping[str, Shard]) -> None:
@@ -279,25 +283,38 @@ class Sharding:
         self.enter(Sharded(self.mine, self.peers, dict(self.owner), tuple(sorted(self.ours)), self.mode is Mode.SOFT))
         self.wake.set()
 
-    async def _catch_up(self, nodes: frozenset[str]) -> None:
-        """Wait until the watch has shown the pods that the one before has bound there."""
-        if len(nodes) > LOOKED_UP:
-            await self.clock.sleep(self.period)
-            return
-        for node in sorted(nodes):
-            for _ in range(LOOKS):  # one that cannot be read must not keep the node for ever
-                unseen = await self._unseen(node)
-                end = self.clock.monotonic() + LOOK_AGAIN
-                while not self._seen(unseen) and self.clock.monotonic() < end:
-                    await self.clock.sleep(LOOK)
-                if self._seen(unseen):
-                    break
+    async def _caught_up(self, nodes: frozenset[str]) -> frozenset[str]:
+        """Return those of the nodes on which the watch has shown every pod that the one before has bound there. It is given a
+        while for that; the other nodes stay claimed and are asked about again in the next round."""
+        room = asyncio.Semaphore(AT_ONCE)
+        line = sorted(nodes)
+        found = await asyncio.gather(*(self._unseen(node, room) for node in line))
+        behind = {node: uids for node, uids in zip(line, found, strict=True) if uids}
+        end = self.clock.monotonic() + PATIENCE
+        while behind and self.clock.monotonic() < end:
+            await self.clock.sleep(LOOK)
+            behind = {node: uids for node, uids in behind.items() if not self._seen(uids)}
+        if behind:
+            node, uids = next(iter(behind.items()))
+            log.warning("not taken yet nodes=%d: the watch has not shown their pods, as %s on %s", len(behind), uids[0], node)
+        return nodes - behind.keys()
 
-    async def _unseen(self, node: str) -> list[str]:
-        found = (await self.cluster.list(PODS, field_selector=f"spec.nodeName={node}"))["items"]
-        running = [pod["metadata"]["uid"] for pod in found if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
-        return [uid for uid in running if not self._seen([uid])]
+    async def _unseen(self, node: str, room: asyncio.Semaphore) -> list[str]:
+        """Return the uids of the pods on a node that have not ended and that the watch has not shown."""
+        async with room:
+            found = (await self.cluster.list(PODS, field_selector=f"spec.nodeName={node}"))["items"]
+        running = (pod for pod in found if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"))
+        return [pod["metadata"]["uid"] for pod in running if not self._seen([pod["metadata"]["uid"]]) and _readable(pod)]
 
     def _seen(self, uids: Iterable[str]) -> bool:
         placements = self.enter.engine.state.ledger.placements
         return all(uid in placements for uid in uids)
+
+
+def _readable(pod: Mapping[str, Any]) -> bool:
+    """Return whether the watch can take it over: what cannot be read is set aside there, and must not keep a node for ever."""
+    try:
+        convert(Pod, pod)
+    except (msgspec.MsgspecError, ValueError):
+        return False
+    return True

@@ -210,25 +210,28 @@ def test_a_node_moves_once_the_binding_on_its_way_has_come_in_and_no_card_is_giv
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_node_that_comes_waits_until_the_watch_has_shown_the_pods_that_were_bound_there(source: Source) -> None:
+@pytest.mark.parametrize("beside", [0, 70])
+def test_a_node_that_comes_waits_until_the_watch_has_shown_the_pods_that_were_bound_there(source: Source, beside: int) -> None:
+    """However late the watch is, and however many nodes come at once; those without such a pod come at once."""
     async def story() -> None:
-        async with place(source, node("n1", cards=1, mib=8000), node("n2")) as here:
-            await here.assign(a=["n1", "n2"], b=[])
+        others = [f"m{i}" for i in range(beside)]
+        async with place(source, node("n1", cards=1, mib=8000), node("n2"), *map(node, others)) as here:
+            await here.assign(a=["n1", "n2", *others], b=[])
             a, b = here.scheduler("a"), here.scheduler("b")
-            await here.until(lambda: _is(len(a.scheduler.engine.state.shards.ours) == 2))
+            await here.until(lambda: _is(len(a.scheduler.engine.state.shards.ours) == 2 + beside))
             informers = b.scheduler.informers
             late: list[Any] = []
             behind, informers.enter = informers.enter, lambda value, _line=None: late.append(value)  # type: ignore[assignment, return-value]
             await create(here.cluster, pod("p", mib=8000))
             await here.until(lambda: a.bound("p"))
-            await here.assign(a=["n2"], b=["n1"])
-            await here.run(12)
-            assert b.scheduler.engine.state.shards.ours == set()
+            await here.assign(a=["n2"], b=["n1", *others])
+            await here.run(60)
+            assert b.scheduler.engine.state.shards.ours == set(others)
             assert late
             informers.enter = behind
             for value in late:
                 behind(value)
-            await here.until(lambda: _is(b.scheduler.engine.state.shards.ours == {"n1"}))
+            await here.until(lambda: _is(b.scheduler.engine.state.shards.ours == {"n1", *others}))
             await create(here.cluster, pod("q", mib=8000))
             await here.run(10)
             assert await here.nodes_of("q") == [""], "the card is taken"
