@@ -1,4 +1,4 @@
-"""The commands of the documents' pages, typed as a reader types them: ``python -m kit.page_commands PAGE...`` shows each with its time.
+"""The commands of the documents' pages, typed as a reader types them: ``python -m kit.page_commands PAGE...`` shows their times.
 
 A page is its own script. What it shows below a command must be what the command prints; ``…`` stands for anything, a line of it
 alone for any lines. A command that says `Ctrl-C` runs beside the others of its block. Comments of HTML say the rest:
@@ -34,7 +34,7 @@ TYPED = frozenset({"sh", "console", "python"})
 """Kinds of blocks that somebody types."""
 COMMAND = re.compile(r"(\$ |sudo |(pumice|kubectl|helm|vcctl|make|ctr|curl|pip|nvidia-smi)\s+(?!:)\S)")
 """How a line begins that is a command whatever its block is called."""
-LOOKS = re.compile(r"(pumice (explain|top|ps|status|inspect|usage|doctor|defrag plan|queue|job list)|"
+LOOKS = re.compile(r"(pumice (explain|top|ps|status|inspect|usage|doctor|defrag plan|queue|job list)|\S*nvidia-smi$|"
                    r"kubectl (get|logs|top|wait|exec|rollout status|describe)|cat|sleep)\b")  # fmt: skip
 """Commands that change nothing: a reader who is too early types them once more."""
 TELLS = re.compile(r"pumice (doctor|lint|convert|mig plan|replay|diff|defrag plan)\b")
@@ -52,6 +52,7 @@ VARIES = (
     (r"\bMIG-[0-9a-f-]{36}", "MIG-…"),
     (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*", "TIME"),
     (r"\b\d+(\.\d+)?(ms|s|m|h|d)\d*s?\b", "AGE"),
+    (r"\b\d+ min\b", "AGE"),
     (r"\(\d+\.\d s\)", "(…)"),
     (r"[ \t]+", " "),
 )
@@ -77,15 +78,22 @@ class Block:
     def typed(self) -> bool:
         return self.kind in TYPED
 
+    @property
+    def here(self) -> bool:
+        """Whether it is typed by a reader of this module."""
+        return self.typed and self.not_run is None and not self.run_by
+
 
 def pages() -> list[Path]:
-    """Return what users read: decisions are left out, and so are translations, whose blocks are their originals'."""
+    """Return what users read. Decisions are left out; translations, whose blocks are their originals'; and the reference of
+    commands, whose examples are those of `--help` (tests/unit/docs/test_command_pages.py)."""
     found = [path for path in sorted(DOCS.rglob("*.md")) if path.relative_to(DOCS).parts[0] not in ("adr", "zh")]
+    found.remove(DOCS / "reference" / "commands.md")
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *found]
 
 
 def blocks(text: str) -> list[Block]:
-    """The fenced blocks of a page, in order; the last one holds what is prepared after all others."""
+    """The fenced blocks of a page, in order, each with what its page says of it."""
     found: list[Block] = []
     said = Block(0, "", "")
     everywhere = "".join(re.findall(r"<!-- all run by (\S+) -->", text))
@@ -226,8 +234,8 @@ class Reader:
         deadline = time.monotonic() + (60 if LOOKS.match(command) else 0)
         while True:
             code, printed = self.type(command)
-            right = alike(shown, printed, str(self.home), differs) if shown is not None else not code or (code == 1 and TELLS.match(command))
-            if right:
+            ended = not code or (code == 1 and TELLS.match(command))
+            if alike(shown, printed, str(self.home), differs) if shown is not None else ended:
                 return printed
             if time.monotonic() > deadline:
                 wanted = f"shown is\n{shown}" if shown is not None else f"it ended with {code}"
@@ -239,7 +247,7 @@ class Reader:
         for hidden in block.prepare:
             for command in commands(hidden):
                 self.demand(command)
-        if not block.typed or block.not_run is not None or block.run_by:
+        if not block.here:
             return
         if block.kind == "python":
             self.demand(f"python - <<'PAGE'\n{block.text}PAGE")
@@ -259,15 +267,13 @@ class Reader:
             if not self._beside(command, block.endless, beside):
                 typed.append(command)
                 printed.append(self.once_more(command, None, ""))
-        looks = len(typed)
-        while looks and LOOKS.match(typed[looks - 1]):
-            looks -= 1
         deadline = time.monotonic() + 60
         while fault := self._fault(block, printed):
-            if looks == len(typed) or time.monotonic() > deadline:
+            if not any(map(LOOKS.match, typed)) or time.monotonic() > deadline:
                 raise Failed(f"{block.text}\nprinted\n{''.join(printed)}\n{fault}")
             time.sleep(0.5)
-            printed[looks:] = [self.once_more(one, None, "") for one in typed[looks:]]
+            for at, one in enumerate(typed):
+                printed[at] = self.once_more(one, None, "") if LOOKS.match(one) else printed[at]
 
     def _fault(self, block: Block, printed: list[str]) -> str:
         """What is not as the page says; it may show all that is printed, or what the last command prints."""
@@ -315,7 +321,7 @@ def play(page: Path, home: Path, told: list[tuple[str, float]] | None = None) ->
                 reader.follow(block)
             except Failed as failed:
                 raise Failed(f"{page.relative_to(ROOT)}:{block.line}: {failed}") from None
-            count += block.typed and block.not_run is None and not block.run_by
+            count += block.here
     finally:
         reader.close()
     return count

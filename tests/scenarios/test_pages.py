@@ -1,6 +1,6 @@
 """Every command of the documents is typed as a reader would type it, page by page, and prints what its page shows.
 
-``python -m kit.page_commands PAGE`` does the same by hand. Translations have their originals' blocks (tests/unit/docs/test_translations.py).
+``python -m kit.page_commands PAGE`` does the same by hand. Translations have their originals' blocks.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import pytest
 from kit import page_commands
 from kit.installing import program
 
-PAGES = [page for page in page_commands.pages()
-         if any(block.typed and block.not_run is None and not block.run_by for block in page_commands.blocks(page.read_text("utf-8")))]  # fmt: skip
+PAGES = [page for page in page_commands.pages() if any(block.here for block in page_commands.blocks(page.read_text("utf-8")))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.relative_to(page_commands.ROOT).as_posix() for page in PAGES])

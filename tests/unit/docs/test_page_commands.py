@@ -1,4 +1,4 @@
-"""Every block of commands in the documents is typed by a test, or says why not; and the reader that types them is not easily content."""
+"""Every block of commands in the documents is typed by a test or says why not, and who types them sees what differs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 import yaml
 from kit import page_commands
+from kit.command_line import call
 from kit.page_commands import COMMAND, Block, Failed, Reader, alike, blocks, commands, dialogue, pages, play
+
+from pumice.cli.lint import app
 
 PAGES = {page.relative_to(page_commands.ROOT).as_posix(): blocks(page.read_text("utf-8")) for page in pages()}
 TYPED = [(name, block) for name, found in PAGES.items() for block in found if block.typed]
-GENERATED = "docs/reference/commands.md"
-"""Its lines of usage stand indented."""
 
 
 def test_at_most_one_block_in_ten_is_typed_by_nobody_and_each_says_why() -> None:
     unrun = [(name, block.not_run) for name, block in TYPED if block.not_run is not None]
-    assert len(TYPED) > 100
+    assert len(TYPED) > 60
     assert [name for name, why in unrun if not why or len(why.split()) < 4] == []
     assert len(unrun) <= len(TYPED) / 10, unrun
 
@@ -27,7 +28,7 @@ def test_at_most_one_block_in_ten_is_typed_by_nobody_and_each_says_why() -> None
 def test_who_types_a_block_elsewhere_names_its_page() -> None:
     for name, block in TYPED:
         if block.run_by:
-            assert Path(name).name in (page_commands.ROOT / block.run_by).read_text("utf-8"), f"{name}:{block.line}: {block.run_by}"
+            assert Path(name).name in (page_commands.ROOT / block.run_by).read_text("utf-8"), f"{name}:{block.line}"
 
 
 def test_no_command_stands_in_a_block_of_another_kind() -> None:
@@ -36,8 +37,9 @@ def test_no_command_stands_in_a_block_of_another_kind() -> None:
         name = page.relative_to(page_commands.ROOT).as_posix()
         others = [block for block in PAGES[name] if not block.typed and block.kind in ("", "text", "shell", "bash")]
         assert [block.line for block in others if any(map(COMMAND.match, block.text.splitlines()))] == [], name
-        indented = re.findall(r"(?:^|\n)\n    (.*)", re.sub(r"^ *```.*?^ *```|<!--.*?-->", "", page.read_text("utf-8"), flags=re.M | re.S))
-        assert name == GENERATED or [line for line in indented if COMMAND.match(line)] == [], name
+        plain = re.sub(r"^ *```.*?^ *```|<!--.*?-->", "", page.read_text("utf-8"), flags=re.M | re.S)
+        indented = re.findall(r"(?:^|\n)\n    (.*)", plain)
+        assert [line for line in indented if COMMAND.match(line)] == [], name
 
 
 def data() -> Iterator[tuple[str, Block]]:
@@ -46,12 +48,8 @@ def data() -> Iterator[tuple[str, Block]]:
 
 
 @pytest.mark.parametrize(("name", "block"), list(data()), ids=lambda value: value if isinstance(value, str) else str(value.line))
-def test_configuration_on_a_page_is_what_its_reader_takes(name: str, block: Block, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_configuration_on_a_page_is_what_its_reader_takes(name: str, block: Block, tmp_path: Path) -> None:
     """Of the scheduler, of nodes, a kind of Kubernetes' or Volcano's, or a part of a pod: `pumice lint` finds nothing."""
-    from kit.command_line import call
-
-    from pumice.cli.lint import app
-
     said = yaml.safe_load(block.text)
     assert said
     file = tmp_path / "page.yaml"
@@ -130,9 +128,12 @@ def test_a_page_that_does_what_it_says_passes(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("right", "wrong"), [
-    ("3 of 9", "3 of 8"), ("\nhere\n", "\nthere\n"), ("^tw.$", "^three$"), ("2\n```\n\n<!--", "3\n```\n\n<!--"), ("cat file", "cat missing-file"),
+    ("3 of 9", "3 of 8"), ("   here\n", "   there\n"), ("^tw.$", "^three$"), ("2\n```\n\n<!--", "3\n```\n\n<!--"),
+    ("cat file", "cat missing-file"),
 ])  # fmt: skip
-def test_a_page_that_prints_something_else_does_not(right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_prints_something_else_does_not(
+    right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(page_commands, "ROOT", tmp_path)
     monkeypatch.setattr(page_commands, "LOOKS", re.compile("(?!)"))
     (tmp_path / "page.md").write_text(PAGE.replace(right, wrong))
