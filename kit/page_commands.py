@@ -56,7 +56,7 @@ VARIES = (
     (r"\(\d+\.\d s\)", "(…)"),
     (r"[ \t]+", " "),
 )
-"""What no two runs have in common: processes, addresses, ages, names made up by controllers; and how wide columns are."""
+"""Processes, addresses, ages, names made up by controllers; and how wide columns are: what no two runs have in common."""
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Block:
 
     @property
     def here(self) -> bool:
-        """Whether it is typed by a reader of this module."""
+        """True where it is typed by a reader of this module."""
         return self.typed and self.not_run is None and not self.run_by
 
 
@@ -161,7 +161,7 @@ def dialogue(text: str) -> list[tuple[str, str | None]]:
 
 
 def alike(shown: str, printed: str, home: str = "/nowhere", differs: str = "") -> bool:
-    """Whether a page shows what was printed, but for what no two runs have in common."""
+    """Compare what a page shows with what was printed, but for what no two runs have in common."""
 
     def plain(line: str) -> str:
         line = line.replace(home, "/home/me")
@@ -230,7 +230,7 @@ class Reader:
         return printed
 
     def once_more(self, command: str, shown: str | None, differs: str) -> str:
-        """What is printed by a command that is typed until it prints what is shown, if it only looks."""
+        """Return what is printed by a command that is typed until it prints what is shown, if it only looks."""
         deadline = time.monotonic() + (60 if LOOKS.match(command) else 0)
         while True:
             code, printed = self.type(command)
@@ -276,7 +276,7 @@ class Reader:
                 printed[at] = self.once_more(one, None, "") if LOOKS.match(one) else printed[at]
 
     def _fault(self, block: Block, printed: list[str]) -> str:
-        """What is not as the page says; it may show all that is printed, or what the last command prints."""
+        """Say what is not as the page says; it may show all that is printed, or what the last command prints."""
         both = ("".join(printed), printed[-1] if printed else "")
         if block.shown is not None and not any(alike(block.shown, one, str(self.home), block.differs) for one in both):
             return f"shown is\n{block.shown}"

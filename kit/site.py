@@ -96,7 +96,7 @@ def same_places(text: str, original: str) -> str:
 
 
 def why_english(name: str) -> str:
-    """What a page without a translation tells a Chinese reader first."""
+    """Return what a page without a translation tells a Chinese reader first."""
     return next((said for start, said in STAYS_ENGLISH.items() if name.startswith(start)), NOT_TRANSLATED)
 
 
