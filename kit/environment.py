@@ -1,7 +1,7 @@
 """The page of environment variables, docs/reference/environment.md: ``python -m kit.environment`` writes it.
 
-Variables that stand for a flag are read from the commands' own parsers, those of ``libvgpu.so`` from ``native/vgpu/options.def``. All
-others have a row in ``kit/environment.toml``.
+Variables that stand for a flag are read from the commands' own parsers, those of ``libvgpu.so`` from its options
+(``native/vgpu/options.def``). All others have a row in ``kit/environment.toml``.
 ``tests/unit/docs/test_environment_page.py`` looks through the code for one that is in neither.
 """
 

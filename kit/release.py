@@ -1,7 +1,8 @@
-"""The version, from one place: `python -m kit.release` writes what `src/pumice/__init__.py` says wherever a plain file must say it.
+"""The version, from one place: `python -m kit.release` writes what `src/pumice/__init__.py` says into plain files.
 
-Wheels read it when they are built, and the image when it is made. The laboratory's package, the manifests, the chart, the Dockerfile
-and the pages that name the image are files that somebody applies or reads as they are. `tests/unit/deploy/test_release.py` compares.
+Wheels read it when they are built, and the image when it is made. The laboratory's package, the manifests, the chart, the
+Dockerfile and the pages that name the image are files that somebody applies or reads as they are.
+`tests/unit/deploy/test_release.py` compares.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class Release(NamedTuple):
 
 
 LAST = Release("0.1.0", "128d06fba70450eda2f3c6c206b3d2d1442bf94d", "2026-11-24")
-"""The release before this one: `tests/golden/last_release` has its files, and upgrades are tried from it. It was never tagged; the
-commit is the one that wrote those files."""
+"""The release before this one: `tests/golden/last_release` has its files, and upgrades are tried from it. It was never
+tagged; the commit is the one that wrote those files."""
 
 NUMBER = r"\d+\.\d+\.\d+"
 PLACES = (
