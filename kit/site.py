@@ -40,7 +40,7 @@ STAYS_ENGLISH = {
     "contributing.md": "> 本页只有英文。\n\n",
     "changelog.md": "> 本页只有英文。\n\n",
 }
-"""What is not translated by rule says so in Chinese: pages, and folders of them."""
+"""Pages, and folders of them, that are not to be translated, and the words that say so."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,26 @@ def same_places(text: str, original: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+CJK = "\u2014\u2018-\u201d\u2026\u3000-\u303f\u4e00-\u9fff\uff00-\uff65"
+"""Han characters and the marks that are set as wide as they."""
+
+
+def unspaced(text: str) -> str:
+    """Chinese prose with each paragraph in one line: a browser shows a broken line as a space, which Chinese has not."""
+    code, lines = False, [""]
+    for line in text.splitlines():
+        fence = line.lstrip().startswith("```")
+        goes_on = re.match(rf" {{0,3}}(?=[`\w\[({CJK}]|\*\*)(?!```|\d+\. )", line) and re.search(rf"[{CJK}]$", lines[-1])
+        if goes_on and not code and not re.match(r"\s*[|#>]| {4}", lines[-1]):
+            lines[-1] += line.lstrip()
+        else:
+            lines.append(line)
+        code ^= fence
+    return "\n".join(lines[1:]) + "\n"
+
+
 def why_english(name: str) -> str:
-    """What a page without a translation tells a Chinese reader first."""
+    """Tell a Chinese reader first why a page is in English."""
     return next((said for start, said in STAYS_ENGLISH.items() if name.startswith(start)), NOT_TRANSLATED)
 
 
@@ -112,7 +130,7 @@ def assemble(language: str, home: Path, version: str) -> None:
         if language != "en" and source == original:
             text = why_english(name) + text
         elif language != "en":
-            text = same_places(text, original.read_text("utf-8"))
+            text = unspaced(same_places(text, original.read_text("utf-8")))
         text = NOT_SEARCHED + text if name.startswith("adr/") else text
         (home / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         (home / "docs" / name).write_text(lead_on(text, name, source), "utf-8")
