@@ -12,8 +12,8 @@ PARTS = tomllib.loads((Path(__file__).parent / "messages.toml").read_text("utf-8
 HEAD = """\
 # Messages
 
-Look here for the words that you were shown. `…` stands for names and numbers. [By symptom](../how-to/by-symptom.md) has more messages
-of pods that wait, and what to do if there is no message. `python -m kit.messages` makes this page.
+Look here for the words that you were shown. `…` stands for names and numbers. [By symptom](../how-to/by-symptom.md) has more
+messages of pods that wait, and what to do if there is no message. `python -m kit.messages` makes this page.
 """
 
 
