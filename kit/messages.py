@@ -27,7 +27,7 @@ def markdown() -> str:
 
 
 def pieces(text: str) -> list[str]:
-    """What a message says whatever it is about."""
+    """The parts of a message that are the same whatever it is about."""
     return [piece for piece in (piece.strip() for piece in text.split("…")) if len(piece) > 2]
 
 
