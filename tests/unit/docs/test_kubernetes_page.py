@@ -16,7 +16,8 @@ SHOWN = {
     # in a file of tests, by the name of one: how the sentences begin, or the rows of a table, that it shows
     "contract/test_ways_over.py": {
         "test_from_volcano_and_back_half_by_half": (
-            "Pumice takes the places of Volcano's scheduler", "It keeps their names", "Volcano's deployments and plugin are deleted first"),
+            "Pumice takes the places of Volcano's scheduler", "It keeps their names",
+            "Volcano's deployments and plugin are deleted first"),
         "test_every_block_of_the_pages_is_run": ("Who has [Volcano]",),
     },
     "unit/apps/doctor/test_node.py": {
@@ -50,7 +51,8 @@ SHOWN = {
     },
     "scenarios/test_deployed_by_manifests.py": {
         "test_the_manifests_bring_up_daemons_that_serve_a_pod_by_the_rights_of_their_accounts": (
-            "To try the same manifests on one machine", "Or take the chart", "Then neither the directory", "Scheduler: `:8080/metrics`", "Node: `:9394/metrics`"),
+            "To try the same manifests on one machine", "Or take the chart", "Then neither the directory",
+            "Scheduler: `:8080/metrics`", "Node: `:9394/metrics`"),
     },
     "unit/deploy/test_chart.py": {
         "test_the_chart_renders_the_manifests_object_by_object": (
