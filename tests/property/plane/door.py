@@ -42,8 +42,8 @@ RESOURCES: dict[str, Resource] = {
 OF_KIND = {"Pod": "pods", "PodGroup": "podgroups", "Job": "jobs", "Deployment": "deployments"}
 CARDS, MIB_EACH, MIB_SLICED = 2, 16000, 24576
 CONFS = ("no shares", "no shares", "making room by importance")
-"""The configurations of the histories, in turn by seed: where queues had shares, a gang that was let in would keep others out, as in
-Volcano."""
+"""The configurations of the histories, in turn by seed: where queues had shares, a gang that was let in would keep others out, as
+in Volcano."""
 LEASE, HANDED_OUT = "volcano", "pumice.io/vgpu-handed-out"
 STORM = 400
 """So many writes within a second are more than any decision of one process needs in a cluster of three nodes."""

@@ -152,7 +152,8 @@ def urgent_asleep(nodes: list[Json], pods: list[Json]) -> list[str]:
             continue
         stays = [p for p in pods if _gang(p) or p["spec"].get("priority", 0) >= least or p["status"].get("phase") != "Running"]
         if node := _place(pod, nodes, stays):
-            found.append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']} waits, and less important pods stay on {node}")
+            key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            found.append(f"{key} waits, and less important pods stay on {node}")
     return found
 
 
