@@ -269,6 +269,19 @@ def stopped_amid(view: View, rng: Random) -> list[Op]:
             {"do": "wait", "seconds": 30.0}]  # fmt: skip
 
 
+@kind("a plugin dies while it cuts for a pod, and the pod goes", 3, PLANE)
+def cut_short(view: View, rng: Random) -> list[Op]:
+    """What is left of the slice is nobody's when the plugin comes back."""
+    name = f"c{rng.getrandbits(24):06x}"
+    step = rng.choice(("make slice", "fill slice", "fill slice", "drain slice", "remove slice"))
+    pod = make(name, rng, slices=True)
+    pod["spec"]["terminationGracePeriodSeconds"] = 0
+    done = rng.random() < 0.5
+    return [{"do": "kill", "process": f"plugin {SLICED}", "writes": 0, "done": done, "only": step, "at once": False},
+            _create("pods", pod), {"do": "wait", "seconds": rng.choice((1.0, 2.0, 3.0))},
+            {"do": "delete", "kind": "Pod", "key": f"default/{name}", "now": True}, {"do": "wait", "seconds": 8.0}]  # fmt: skip
+
+
 @kind("several things befall processes at once", 4, PLANE)
 def at_once(view: View, rng: Random) -> list[Op]:
     kinds = (killed, writes_fail, writes_fail, away, watches_end, stopped)
