@@ -36,6 +36,8 @@ OTHER = "same-page-in-"
 NOT_TRANSLATED = "> 本页尚未翻译，以下为英文原文。\n\n"
 STAYS_ENGLISH = {
     "reference/commands.md": "> 本页由各命令的 `--help` 生成。命令的帮助和消息只有英文，因此本页也是英文。\n\n",
+    "reference/metrics.md": "> 本页由守护进程的指标页面生成。指标的说明只有英文，因此本页也是英文。\n\n",
+    "reference/rights.md": "> 本页由清单生成，内容是账户、对象和动词的名称，因此不翻译。\n\n",
     "adr/": "> 决定的记录（ADR）只有英文。\n\n",
     "contributing.md": "> 本页只有英文。\n\n",
     "changelog.md": "> 本页只有英文。\n\n",
