@@ -20,6 +20,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from kit.translations import FENCE, sections
+from pumice import __version__
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -234,11 +235,10 @@ def addressed(text: str, name: Path, language: str) -> str:
 
 def build(output: Path = OUTPUT, scratch: Path = SCRATCH) -> list[str]:
     """The site in a folder, and what is wrong with it."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     shutil.rmtree(output, ignore_errors=True)
     for language, folder in LANGUAGES.items():
         home = scratch / language
-        assemble(language, home, version)
+        assemble(language, home, __version__)
         program = Path(sys.executable).parent / "zensical"
         done = subprocess.run([program, "build", "--strict", "--clean"], cwd=home, capture_output=True, text=True)
         if done.returncode or "Warning" in done.stdout + done.stderr:
