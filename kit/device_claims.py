@@ -14,6 +14,7 @@ from kit.objects import node, pod
 from pumice.audit import claim_rules
 from pumice.audit.auditor import shares_of
 from pumice.effects.vocabulary import Bind, Deallocate, SchedulerEffect
+from pumice.scheduler.engine import Engine
 from pumice.wire.quantity import parse_quantity
 
 Json = dict[str, Any]
@@ -65,6 +66,15 @@ class ClaimWorld(World):
                 case "DeviceClass":
                     self.device_classes[obj["metadata"]["name"]] = obj
                     state.put_class(value)
+
+    def restarted(self) -> Engine:
+        """A second engine that has seen the objects only, claims last."""
+        engine = super().restarted()
+        state = engine.state.device_claims
+        for put, table in ((state.put_class, self.device_classes), (state.put_slice, self.slices), (state.put_claim, self.claims)):
+            for obj in table.values():
+                put(copy.deepcopy(obj))
+        return engine
 
     def withdraw(self, kind: str, key: str) -> None:
         state = self.engine.state.device_claims

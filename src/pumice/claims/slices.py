@@ -7,8 +7,9 @@ them: what a node does not see does not matter as long as the slices that it see
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from pumice.claims.attributes import cards_of
@@ -81,6 +82,9 @@ class Slices:
         self._named: dict[PoolID, dict[str, list[tuple[int, str, Device]]]] = {}
         """Devices by name with their generations and their only node, of pools that were asked for."""
         self._pools: dict[str, tuple[Node, list[NodePool]]] = {}
+        self._make_numbers: dict[Hashable, int] = {}
+        self._makes: dict[str, frozenset[int]] = {}
+        """By slice the capacities of its devices, whichever devices have them."""
         for one in slices:
             self.put(one)
 
@@ -89,6 +93,13 @@ class Slices:
         changed = self.remove(one.name)
         self._known[one.name] = one
         self._by_pool[one.pool].append(one)
+        self._makes[one.name] = frozenset(
+            self._make_numbers.setdefault(
+                (device.allow_multiple_allocations, tuple(sorted(device.capacity.items(), key=itemgetter(0)))),
+                len(self._make_numbers),
+            )
+            for device in one.spec.devices
+        )
         self._index(one.pool)
         return changed | {one.pool}
 
@@ -98,6 +109,7 @@ class Slices:
         if one is None:
             return set()
         self._by_pool[one.pool].remove(one)
+        del self._makes[one.name]
         self._index(one.pool)
         self.selections.forget(one.name)
         return {one.pool}
@@ -112,6 +124,10 @@ class Slices:
     def may_concern(self, node: str) -> set[PoolID]:
         """Return the pools that the node may have devices of."""
         return self._of_node.get(node, set()) | self._of_any
+
+    def makes_of(self, node: str) -> frozenset[int]:
+        """Return a value that is the same for nodes whose devices have the same capacities, whatever is in use of them."""
+        return frozenset().union(*(self._makes[one.name] for pool in self.may_concern(node) for one in self._by_pool[pool]))
 
     def concerns(self, node: str) -> bool:
         """Return whether there is such a pool."""

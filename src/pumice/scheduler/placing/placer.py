@@ -184,10 +184,16 @@ class Placer:
         return None
 
     def _like(self, cls: PodClass, row: int) -> NDArray[np.bool_]:
-        """Rows on which a pod of this class would get cards of the same amounts as there."""
+        """Rows on which a pod of this class would get cards of the same amounts as there, or devices of the same capacities."""
         size = self.state.ledger.table.capacity
         like = np.zeros(size, bool)
         like[row] = True
+        if cls.device_claims:
+            slices, table = self.state.device_claims.slices, self.state.ledger.table
+            makes = slices.makes_of(table.name(row))
+            for other in np.flatnonzero(table.live[:size]).tolist():
+                like[other] = like[other] or slices.makes_of(table.name(other)) == makes
+            return like
         books = [self.state.ledger.device_tables[device_request.device_type] for device_request in cls.device_requests]
         if all(
             device_table.by_counters(device_request)

@@ -19,9 +19,10 @@ from pumice.devices.fragmentation import Shape
 from pumice.devices.protocol import NO_MARKS, DeviceRequest, DeviceSharing, Marks
 from pumice.devices.unowned import unowned
 from pumice.model.refusal import Refusal
+from pumice.scheduler.state.claim_charges import least_for
 from pumice.scheduler.state.known_claims import Wanted
 from pumice.scheduler.state.nodes import Images, images_of
-from pumice.scheduler.state.resources import CPU, MEMORY, Request, Vector, pod_request, shared, while_resized
+from pumice.scheduler.state.resources import CPU, MEMORY, Request, Vector, add, pod_request, shared, while_resized
 from pumice.scheduler.state.seen_shapes import SeenShapes
 from pumice.scheduler.state.terms import Features, PodTerm, WeightedTerm
 from pumice.wire import kubernetes
@@ -508,6 +509,9 @@ class Classes:
             for device_request in device_requests:
                 if device_request.device_type == device_type.name:
                     demand.update((name, amount * 1000) for name, amount in device_type.quota(device_request).items() if amount)
+        for one in device_claims:
+            if not one.key:  # it is one pod's alone, and has no devices yet
+                add(demand, least_for(one.spec.devices).items())
         amounts = shared(demand)
         late = {
             device_type.name: device_type.late_quota

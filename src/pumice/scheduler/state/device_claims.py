@@ -24,6 +24,7 @@ from pumice.claims.usage import Usage
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
 from pumice.ports.cluster import Json
+from pumice.scheduler.state.claim_charges import ClaimCharge, Part, charged_for
 from pumice.scheduler.state.claimed_cards import ClaimedCards
 from pumice.scheduler.state.devices_in_use import DevicesInUse
 from pumice.scheduler.state.known_claims import (
@@ -40,6 +41,7 @@ from pumice.scheduler.state.known_claims import (
     unreadable,
 )
 from pumice.scheduler.state.nodes import NodeTable
+from pumice.scheduler.state.resources import Vector, add
 from pumice.wire.objects import Pod
 from pumice.wire.pod_claims import claims_of
 
@@ -57,6 +59,8 @@ class DeviceClaims:
     """Kinds that the API server does not serve or let us see, and its answer."""
     changed: Callable[[Iterable[str]], None] = lambda uids: None
     """Told the uids of pods that name a claim of which something else is known."""
+    charged: Callable[[Iterable[str]], None] = lambda uids: None
+    """Told the uids of pods that use a claim which holds something else than before."""
     freed: Callable[[str], None] = lambda uid: None
     """Told the uid of a pod that no claim is reserved for any more."""
     decisions: dict[str, Decision] = field(default_factory=dict)
@@ -155,8 +159,11 @@ class DeviceClaims:
             self._forget(before)
         self.claims[key], self._keys[found.uid] = found, key
         self._refresh(found.uid, found.results)
-        for pod in (before.consumers if before is not None else frozenset()) ^ found.consumers:
+        consumers = before.consumers if before is not None else frozenset()
+        for pod in consumers ^ found.consumers:
             self._consumes(pod, key, now=pod in found.consumers)
+        if before is None or (before.results, consumers, before.spec) != (found.results, found.consumers, found.spec):
+            self.charged(consumers | found.consumers)
         if before is None or replace(before, version=0) != replace(found, version=0):
             self._report(key)
 
@@ -182,6 +189,7 @@ class DeviceClaims:
         self._refresh(claim.uid, None)
         for pod in claim.consumers:
             self._consumes(pod, claim.key, now=False)
+        self.charged(claim.consumers)
         self._report(claim.key)
 
     def _consumes(self, pod: str, key: str, *, now: bool) -> None:
@@ -260,6 +268,26 @@ class DeviceClaims:
             claim = self.claims[key]
             found.append(Reserved(key, claim.uid, None if allocation is None else for_claim(claim, allocation)))
         return tuple(found)
+
+    def charge_of(self, pod: str, decided: Iterable[tuple[str, Allocation | None]] = ()) -> ClaimCharge:
+        """Return what the queue of a pod pays for claims: those that are reserved for it, and those that it is to have with its
+        place, each with what was found for it."""
+        found = dict(decided)
+        own, shared = Vector(), list[Part]()
+        for key in (*found, *(key for key in self._consumed.get(pod, ()) if key not in found)):
+            claim = self.claims.get(key)
+            if claim is None:
+                continue
+            decision, allocation = self.decisions.get(claim.uid), found.get(key)
+            results = claim.results
+            if results is None and (decision is not None or allocation is not None):
+                results = decision.results if decision is not None else results_in(allocation) if allocation is not None else ()
+            amounts = charged_for(claim.spec.devices, results or ())
+            if claim.made_for == pod:
+                add(own, amounts.items())
+            elif amounts:
+                shared.append((claim.uid, tuple(sorted(amounts.items()))))
+        return ClaimCharge(own, tuple(shared))
 
     def take(self, pod: str, reserved: Iterable[Reserved]) -> None:
         """The pod has a place; what was decided for its claims is in use."""

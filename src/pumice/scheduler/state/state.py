@@ -66,6 +66,7 @@ class State:
             self.nominations, self.terminating, tasks, scheduler_names, self.elsewhere,
         )  # fmt: skip
         self.device_claims.changed, self.device_claims.freed = self.pods.claims_changed, self.pods.claims_freed
+        self.device_claims.charged = self.pods.claims_charged
         self.tasks: Mapping[str, Task] = tasks
         self.jobs: Mapping[str, Job] = self.groups.jobs
         self.queues: Mapping[str, QueueState] = self.groups.queues
