@@ -71,7 +71,8 @@ class ClaimWorld(World):
         """A second engine that has seen the objects only, claims last."""
         engine = super().restarted()
         state = engine.state.device_claims
-        for put, table in ((state.put_class, self.device_classes), (state.put_slice, self.slices), (state.put_claim, self.claims)):
+        shown = ((state.put_class, self.device_classes), (state.put_slice, self.slices), (state.put_claim, self.claims))
+        for put, table in shown:
             for obj in table.values():
                 put(copy.deepcopy(obj))
         return engine

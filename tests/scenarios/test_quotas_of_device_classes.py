@@ -251,4 +251,5 @@ def test_a_history_of_pods_charges_a_queue_what_the_claims_of_its_pods_hold() ->
                         for name in ("memory", "cores")}  # fmt: skip
             expected = {COUNT: 1000 * len(results), MEMORY: consumed["memory"], CORES: consumed["cores"]}
             assert held(world) == {name: value for name, value in expected.items() if value}
-            assert expected[MEMORY] <= 150 << 30 and len(results) <= 5
+            assert expected[MEMORY] <= 150 << 30
+            assert len(results) <= 5

@@ -85,6 +85,7 @@ class Slices:
         self._make_numbers: dict[Hashable, int] = {}
         self._makes: dict[str, frozenset[int]] = {}
         """By slice the capacities of its devices, whichever devices have them."""
+        self._cards: dict[PoolID, tuple[int, dict[str, Mapping[str, Counter]]]] = {}
         for one in slices:
             self.put(one)
 
@@ -129,6 +130,23 @@ class Slices:
         """Return a value that is the same for nodes whose devices have the same capacities, whatever is in use of them."""
         return frozenset().union(*(self._makes[one.name] for pool in self.may_concern(node) for one in self._by_pool[pool]))
 
+    def cards_in(self, pool: PoolID) -> tuple[int, dict[str, Mapping[str, Counter]]]:
+        """Return how many cards the newest generation of a pool has, each a device or a counter set, and the counter sets."""
+        if pool not in self._cards:
+            newest = max((one.spec.pool.generation for one in self._by_pool.get(pool, ())), default=0)
+            specs = [one.spec for one in self._by_pool.get(pool, ()) if one.spec.pool.generation == newest]
+            sets: dict[str, Mapping[str, Counter]] = {}
+            for spec in specs:
+                sets.update((one.name, one.counters) for one in spec.shared_counters)
+            alone = sum(not device.consumes_counters for spec in specs for device in spec.devices)
+            self._cards[pool] = alone + len(sets), sets
+        return self._cards[pool]
+
+    def device_of(self, id_: DeviceID) -> Device | None:
+        """Return a published device of the newest generation that has it; None of one that is not published."""
+        named = self._devices_named(id_)
+        return named[0][1] if named else None
+
     def concerns(self, node: str) -> bool:
         """Return whether there is such a pool."""
         return bool(self._of_any or self._of_node.get(node))
@@ -161,6 +179,7 @@ class Slices:
             self._of_any.add(pool)
         self._places[pool] = now
         self._named.pop(pool, None)
+        self._cards.pop(pool, None)
         if not slices:
             del self._by_pool[pool], self._places[pool]
 

@@ -21,6 +21,7 @@ from pumice.claims.reasons import Cause, Unallocated
 from pumice.claims.search import BUDGET, Search, allocate
 from pumice.claims.selecting import Selections
 from pumice.claims.slices import Node
+from pumice.devices.card_policies import POLICIES
 from pumice.model.cards import Allocation as Grant
 from pumice.model.refusal import FitError, Short
 from pumice.scheduler.state.classes import PodClass
@@ -298,5 +299,17 @@ class ClaimSearch:
         usage = claims.usage(node, without, plus)
         if cards:
             usage = replace(usage, cards=cards)
+        policy = POLICIES.get(self.state.settings.policy)
         return allocate(asked, Node(node, labels), claims.slices, claims.classes, usage,
-                        share_id=lambda: "of the class", budget=budget)  # fmt: skip
+                        share_id=lambda: "of the class", budget=budget, rank=None if policy is None else policy.rank)  # fmt: skip
+
+
+def later_alternatives(found: Found) -> int:
+    """Return by how many alternatives of ``firstAvailable`` these devices come after the first ones."""
+    count = 0
+    for allocation in found:
+        chosen = {one.request for one in allocation.devices if "/" in one.request} if allocation is not None else ()
+        for request in allocation.claim.devices.requests if allocation is not None and chosen else ():
+            for at, one in enumerate(request.first_available):
+                count += at if f"{request.name}/{one.name}" in chosen else 0
+    return count
