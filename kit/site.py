@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from kit.translations import sections
+from kit.translations import FENCE, sections
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -82,7 +82,7 @@ def same_places(text: str, original: str) -> str:
     names = iter(re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title, _ in sections(original))
     code, lines = False, []
     for line in text.splitlines():
-        code ^= line.lstrip().startswith("```")
+        code ^= bool(FENCE.match(line))
         name = "" if code or not re.match(r"#{1,3} ", line) else next(names, "")
         lines.append(f"{line} {{ #{name} }}" if name else line)
     return "\n".join(lines) + "\n"

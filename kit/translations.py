@@ -15,6 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CHINESE = ROOT / "docs" / "zh"
+FENCE = re.compile(r"\s*(?:\d+\.\s+|[-*]\s+)?```")
+"""Where code begins or ends, in an item of a list, too."""
 MARK = re.compile(r"\n*<!-- sections of the original: ([0-9a-f ]*) -->\n*\Z")
 
 
@@ -29,7 +31,7 @@ def sections(text: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     code = False
     for line in text.splitlines():
-        code ^= line.lstrip().startswith("```")
+        code ^= bool(FENCE.match(line))
         if not code and re.match(r"#{1,3} ", line):
             found.append((line.lstrip("# "), ""))
         elif found:

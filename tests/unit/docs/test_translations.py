@@ -49,5 +49,7 @@ def test_a_changed_section_a_new_one_and_one_that_went_are_told(tmp_path: Path, 
     original.write_text("# A\n\none\n\n## B\n\nother\n\n## C\n")
     assert list(translations.older(page)) == ["section 'B' has changed", "section 'C' has changed"]
     assert (translations.main([]), translations.main(["--release"])) == (0, 1)
+    original.write_text("# A\n\n1. ```sh\n   # no heading\n   ```\n\n## B\n")
+    assert [title for title, _ in translations.sections(original.read_text())] == ["A", "B"], "code in an item of a list"
     original.write_text("# A\n\none\n")
     assert list(translations.older(page)) == ["a section has gone"]
