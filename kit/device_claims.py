@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -38,6 +38,8 @@ class ClaimWorld(World):
         self.refuse_claim: Callable[[Bind], bool] = lambda bind: False
         self.clears = True
         """The controller clears claims of pods that are gone at once; else when the test says so."""
+        self.mapped: dict[str, list[Json]] = {}
+        """By pod which request serves which container's resource."""
         self._gone: list[str] = []
 
     # -- objects ------------------------------------------------------------------------------------------------------
@@ -127,8 +129,11 @@ class ClaimWorld(World):
             self.engine.bind_failed(effect.uid, self.now)
             return
         for one in effect.device_claims:
+            if one.made is not None and f"{one.namespace}/{one.name}" not in self.claims:
+                self.publish(copy.deepcopy(one.made))
+                self.mapped[effect.uid] = [dict(each) for each in one.mappings]
             held = self.claims[f"{one.namespace}/{one.name}"]
-            assert held["metadata"]["uid"] == one.uid
+            assert one.made is not None or held["metadata"]["uid"] == one.uid
             status = held.setdefault("status", {})
             assert "allocation" in status or one.allocation is not None, "a reservation of a claim without devices"
             status.setdefault("allocation", one.allocation)
@@ -139,6 +144,8 @@ class ClaimWorld(World):
         if not bound:
             for one in effect.device_claims:
                 self._unreserve(f"{one.namespace}/{one.name}", effect.uid)
+                if one.made is not None:
+                    self.withdraw("ResourceClaim", f"{one.namespace}/{one.name}")
 
     def forget_pod(self, obj: Json) -> None:
         super().forget_pod(obj)
@@ -171,6 +178,14 @@ class ClaimWorld(World):
             self.publish(self.claims[key])
 
     # -- looking ------------------------------------------------------------------------------------------------------
+
+    def nodes_as_counted(self) -> Iterable[Json]:
+        """Resources in whose place a class stands are counted by devices, where a node offers none of them itself."""
+        names = {one["resourceName"] for served in self.mapped.values() for one in served}
+        names |= {name for one in self.device_classes.values() if (name := one["spec"].get("extendedResourceName"))}
+        for obj in self.nodes.values():
+            offered = obj["status"]["allocatable"]
+            yield {**obj, "status": {**obj["status"], "allocatable": {**dict.fromkeys(names, "1000000"), **offered}}}
 
     def check(self) -> None:
         super().check()

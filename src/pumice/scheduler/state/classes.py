@@ -349,6 +349,9 @@ class Classes:
     images: Images = field(default_factory=Images)
     workloads: Workloads = field(default_factory=Workloads)
     wanted: Callable[[Pod], tuple[Wanted, ...] | Refusal] = lambda pod: ()
+    had_by_claim: Callable[[str], bool] = lambda resource: False
+    by_name: Callable[[Pod], bool] = lambda pod: False
+    """Say whether a pod asks for extended resources that are had by claim."""
     """The requests of a pod's claims, or the refusal where they are not known."""
     labels_matter: bool = False
     """Set once some pod has an anti-affinity or a preference about other pods: then labels tell classes apart."""
@@ -406,7 +409,10 @@ class Classes:
             if spread:
                 constraints = replace(constraints, spread=spread)
             request = self._request(pod, containers)
-            requests_cards = any("/" in name for c in (*spec.containers, *spec.init_containers) for name in c.resources.limits)
+            requests_cards = any(
+                "/" in name and not self.had_by_claim(name)
+                for c in (*spec.containers, *spec.init_containers) for name in c.resources.limits
+            )  # fmt: skip
             features = self._feature(constraints)
             found = self._kinds[key] = Kind(containers, request, constraints, key[1:-1], features, images, requests_cards)
         return found
@@ -434,11 +440,12 @@ class Classes:
         if plain and kind.cls is not None:
             return kind.cls
         constraints_key = kind.key
-        if not (kind.constraints.topological or kind.constraints.claims or pod.spec.resource_claims or self.labels_matter):
+        by_claim = bool(pod.spec.resource_claims) or self.by_name(pod)
+        if not (kind.constraints.topological or kind.constraints.claims or by_claim or self.labels_matter):
             constraints_key = constraints_key[2:]  # labels and namespace decide nothing for this pod
         device_requests, refusals = self._device_requests(pod)
         device_claims: tuple[Wanted, ...] = ()
-        if pod.spec.resource_claims:
+        if by_claim:
             wanted = self.wanted(pod)
             if isinstance(wanted, Refusal):
                 refusals += (wanted,)
@@ -463,7 +470,7 @@ class Classes:
         for device_type in self.device_types:
             if not device_type.resources_only(pod):
                 return False
-        return not (pod.spec.resource_claims or asked_by_pod(pod))
+        return not (pod.spec.resource_claims or asked_by_pod(pod) or self.by_name(pod))
 
     def again(self, cls: PodClass, pod: Pod, known: dict[Hashable, PodClass]) -> PodClass:
         """The class under today's families of a placed pod of that class: of its object only what tells of cards is kept, its

@@ -408,6 +408,8 @@ class Pods:
         task.shared_claims = ()
         if job is not None:
             job.join(task)
+        if placement is not None and cls.device_claims:
+            self.bookings.charge_claims(task)
         self._notice_terms(cls)
 
     def _notice_terms(self, cls: PodClass) -> None:
