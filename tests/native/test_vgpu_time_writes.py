@@ -146,6 +146,8 @@ def test_a_neighbour_that_says_the_card_is_his_for_ever_costs_nobody_his_share(c
 
     def write(conducted: Conducted) -> int:
         for path in conducted.node.iterdir():
+            if path.stat().st_size < 8192:  # a program makes it at this moment
+                continue
             with path.open("r+b") as file, mmap(file.fileno(), 8192) as memory:
                 for entry in (40, 41):
                     struct.pack_into("<QQQII", memory, 128 * (1 + entry), 77 + entry, 1 << 62, 1 << 62, 30, 3)
