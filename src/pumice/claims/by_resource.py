@@ -33,7 +33,7 @@ class Asking:
 
 
 class Served(Struct, frozen=True):
-    """Which request of the claim serves a container's resource."""
+    """The request of the claim that serves a container's resource."""
 
     container: str
     resource: str
@@ -51,7 +51,7 @@ class _Request:
 
 
 class ByResource(Struct, frozen=True):
-    """What such a pod asks of a claim: its requests, the mappings, and by resource the names of its requests."""
+    """The things that such a pod asks of a claim: its requests, the mappings, and by resource the names of its requests."""
 
     requests: tuple[tuple[str, str, int], ...]
     """Name, class and count."""

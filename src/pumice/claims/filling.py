@@ -31,7 +31,7 @@ class InUse(NamedTuple):
 
 @dataclass(slots=True)
 class Filling:
-    """How full the cards of a node are, by what is in use of its devices and of its counter sets."""
+    """The measure of how full the cards of a node are, by what is in use of its devices and of its counter sets."""
 
     usage: Usage
     _sets: dict[PoolID, dict[str, InUse]] = field(default_factory=dict)

@@ -30,7 +30,7 @@ class Usage:
     cards: Mapping[str, str] = field(default_factory=dict)
     """By UUID the cards that others than claims hold, and who; under the empty one those that hold nobody knows which."""
     sharers: Mapping[DeviceID, int] = field(default_factory=dict)
-    """How many shares of a device are in use."""
+    """The number of shares of a device that are in use."""
 
     @property
     def devices(self) -> frozenset[DeviceID]:

@@ -107,7 +107,7 @@ class ReserveClaim:
     made: dict[str, Any] | None = None
     """The claim as it is made first, for extended resources of the pod; its name is a fixed one."""
     mappings: tuple[dict[str, str], ...] = ()
-    """Which request of it serves which container's resource, for the pod's status."""
+    """The requests of it that serve containers' resources, for the pod's status."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pumice.wire.scheduler_conf import Arguments, SchedulerConf
 
 @dataclass(frozen=True, slots=True)
 class ClaimQuotas:
-    """Whether quotas of devices by claim count, and those of their capacities (Volcano pkg/scheduler/plugins/capacity)."""
+    """The quotas that count: of devices by claim, and of their capacities (Volcano pkg/scheduler/plugins/capacity)."""
 
     devices: bool = True
     capacities: bool = True

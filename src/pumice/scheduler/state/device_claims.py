@@ -87,7 +87,7 @@ class DeviceClaims:
     _key_news: int = 0
     _class_version: int = 0
     _made: dict[str, str] = field(default_factory=dict)
-    """When classes were made."""
+    """The times at which classes were made."""
     _written_for: dict[str, str] = field(default_factory=dict)
     """By pod the claim that was written for its extended resources."""
     _went: deque[str] = field(default_factory=lambda: deque(maxlen=1024))
@@ -224,7 +224,7 @@ class DeviceClaims:
                 self.changed([found.made_for])
 
     def _was_written(self, claim: KnownClaim) -> None:
-        """What was decided for a claim that had no name yet ends with its status."""
+        """End what was decided for a claim that had no name yet, with its status."""
         self._written_for[claim.made_for] = claim.key
         decided = _uid_for(claim.made_for)
         if claim.results is not None and self.decisions.pop(decided, None) is not None:

@@ -47,7 +47,7 @@ class Wanted(Struct, frozen=True):
     name: str = ""
     """As the pod names it."""
     by_resource: ByResource | None = None
-    """Where it stands for extended resources: none is wanted on nodes that offer them themselves."""
+    """The extended resources that it stands for: none is wanted on nodes that offer them themselves."""
 
 
 class KnownClaim(Struct, frozen=True):
@@ -64,7 +64,7 @@ class KnownClaim(Struct, frozen=True):
     """The uid of the pod that it was made for, of a template."""
     deleting: bool = False
     by_resource: ByResource | None = None
-    """What it stands for, of a claim for extended resources that is still to be written."""
+    """The extended resources that a claim stands for which is still to be written."""
     stands_for_resources: bool = False
 
     @property
