@@ -166,8 +166,20 @@ def check(machines: list[Json], placed: list[Json], refused: list[tuple[int, Jso
         for other in placed[done:before]:
             free[other["spec"]["nodeName"]].take(other)
         done = before
-        takers = [name for name, one in free.items() if one.takes(obj)]
+        wanted = Wanted(obj)
+        takers = [name for name, one in free.items() if one.takes(wanted)]
         assert not takers, f"{obj['metadata']['name']} was dropped, and {takers[0]} could take it"
+
+
+class Wanted:
+    """The request of a pod, and the models that it accepts; None: any."""
+
+    def __init__(self, obj: Json) -> None:
+        requested = requests(obj)
+        self.cpu, self.memory = int(requested["cpu"][:-1]), int(requested["memory"][:-2])
+        self.count, self.share = int(requested.get(names.VGPU_NUMBER, 0)), int(requested.get(names.VGPU_MEMORY, 0))
+        required = obj["spec"].get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+        self.models = required["nodeSelectorTerms"][0]["matchExpressions"][0]["values"] if required else None
 
 
 class Free:
@@ -187,15 +199,10 @@ class Free:
             if container_device:
                 self.cards[container_device.split(",")[0]] -= int(container_device.split(",")[2])
 
-    def takes(self, obj: Json) -> bool:
-        requested = requests(obj)
-        node_affinity = obj["spec"].get("affinity", {}).get("nodeAffinity", {})
-        required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-        if required and self.model not in required["nodeSelectorTerms"][0]["matchExpressions"][0]["values"]:
+    def takes(self, wanted: Wanted) -> bool:
+        if self.cpu < wanted.cpu or self.memory < wanted.memory or (wanted.models and self.model not in wanted.models):
             return False
-        count, share = int(requested.get(names.VGPU_NUMBER, 0)), int(requested.get(names.VGPU_MEMORY, 0))
-        room = self.cpu >= int(requested["cpu"][:-1]) and self.memory >= int(requested["memory"][:-2])
-        return room and sum(left >= share for left in self.cards.values()) >= count
+        return sum(left >= wanted.share for left in self.cards.values()) >= wanted.count
 
 
 def requests(obj: Json) -> dict[str, str]:

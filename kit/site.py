@@ -34,6 +34,13 @@ HEAVIEST = 500_000
 OTHER = "same-page-in-"
 """What a link to another language is called until the page's own address is known."""
 NOT_TRANSLATED = "> 本页尚未翻译，以下为英文原文。\n\n"
+STAYS_ENGLISH = {
+    "reference/commands.md": "> 本页由各命令的 `--help` 生成。命令的帮助和消息只有英文，因此本页也是英文。\n\n",
+    "adr/": "> 决定的记录（ADR）只有英文。\n\n",
+    "contributing.md": "> 本页只有英文。\n\n",
+    "changelog.md": "> 本页只有英文。\n\n",
+}
+"""What is not translated by rule says so in Chinese: pages, and folders of them."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,29 @@ def same_places(text: str, original: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+CJK = "\u2014\u2018-\u201d\u2026\u3000-\u303f\u4e00-\u9fff\uff00-\uff65"
+"""Han characters and the marks that are set as wide as they."""
+
+
+def unspaced(text: str) -> str:
+    """Chinese prose with each paragraph in one line: a browser shows a broken line as a space, which Chinese has not."""
+    code, lines = False, [""]
+    for line in text.splitlines():
+        fence = line.lstrip().startswith("```")
+        goes_on = re.match(rf" {{0,3}}(?=[`\w\[({CJK}]|\*\*)(?!```|\d+\. )", line) and re.search(rf"[{CJK}]$", lines[-1])
+        if goes_on and not code and not re.match(r"\s*[|#>]| {4}", lines[-1]):
+            lines[-1] += line.lstrip()
+        else:
+            lines.append(line)
+        code ^= fence
+    return "\n".join(lines[1:]) + "\n"
+
+
+def why_english(name: str) -> str:
+    """The words that a page without a translation tells a Chinese reader first."""
+    return next((said for start, said in STAYS_ENGLISH.items() if name.startswith(start)), NOT_TRANSLATED)
+
+
 def assemble(language: str, home: Path, version: str) -> None:
     """A folder that Zensical builds one language from."""
     shutil.rmtree(home / "docs", ignore_errors=True)
@@ -98,9 +128,9 @@ def assemble(language: str, home: Path, version: str) -> None:
         text = source.read_text("utf-8")
         titles[name] = re.sub(r"[`*]", "", re.findall(r"^# (.+)$", text, re.M)[0])
         if language != "en" and source == original:
-            text = NOT_TRANSLATED + text
+            text = why_english(name) + text
         elif language != "en":
-            text = same_places(text, original.read_text("utf-8"))
+            text = unspaced(same_places(text, original.read_text("utf-8")))
         text = NOT_SEARCHED + text if name.startswith("adr/") else text
         (home / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         (home / "docs" / name).write_text(lead_on(text, name, source), "utf-8")

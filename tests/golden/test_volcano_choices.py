@@ -6,9 +6,10 @@ import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 
 import pytest
-from tests.golden.volcano_choices import OWN, RECORDING, Difference, Json, differences, recording
+from tests.golden.volcano_choices import OWN, RECORDING, Difference, Json, differences, played, recording
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "device-sharing.md"
 SWITCHES = {"number": "VGPUEnable", "gpu_number": "GPUNumberEnable", "gpu_memory": "GPUSharingEnable"}
@@ -61,3 +62,19 @@ def test_every_recorded_answer_is_ours_or_stands_in_the_table() -> None:
     assert set(cases) == exceptions(), "a case of the table is shown by no step"
     answers = sum(len(entry["answers"]) + sum(map(len, entry.get("rest", ()))) for entry in data["sets"])
     assert cases.total() < answers / 4, cases
+
+
+@here
+def test_a_play_of_our_own_errs_from_volcanos_binary_by_what_the_page_says() -> None:
+    """`pumice simulate` is the engine, so that its error against Pumice's scheduler is none; against Volcano's it is this."""
+    data = recording(RECORDING)
+    found = [played(data, entry) for entry in data["sets"] if "\n...\n" not in data["configurations"][entry["configuration"]]]
+    same = [one for one in found if not one.differs]
+    served = [one for one in found if "refused" not in one.differs]
+    errors, apart = [abs(one.error) for one in served], fmean(one.spread for one in served)
+    said = [f"{len(served)} of {len(data['sets'])} sets", f"{fmean(errors):.1f} points", f"{max(errors):.0f} at most",
+            f"{apart:.1f} points from each other's mean", f"{len(same)} sets",
+            f"{fmean(abs(one.error) for one in same):.1f} points"]  # fmt: skip
+    page = " ".join((REFERENCE.parents[1] / "how-to" / "plan-before-you-buy.md").read_text("utf-8").split())
+    section = page.partition("## How near to the truth")[2].partition("## ")[0]
+    assert [words for words in said if words not in section] == []

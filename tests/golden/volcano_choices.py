@@ -166,6 +166,58 @@ def differences(data: Json, entry: Json) -> Iterator[Difference]:
                     replay.put(step["pod"], pod_object(step))
 
 
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A script of which every pod was placed by us, as `pumice simulate` plays it: of so many pods that were asked about, how
+    many have a place with us, and with Volcano in each run. ``differs``: the kinds of differences where the recorded answers are
+    what happened."""
+
+    configuration: str
+    asked: int
+    ours: int
+    theirs: tuple[int, ...]
+    differs: frozenset[str]
+
+    @property
+    def error(self) -> float:
+        """Points of the pods that are placed, above the mean of Volcano's runs."""
+        return 100 * (self.ours - sum(self.theirs) / len(self.theirs)) / self.asked
+
+    @property
+    def spread(self) -> float:
+        """Points by which a run of Volcano's differs from their mean."""
+        mean = sum(self.theirs) / len(self.theirs)
+        return 100 * sum(abs(count - mean) for count in self.theirs) / len(self.theirs) / self.asked
+
+
+def played(data: Json, entry: Json) -> Played:
+    """Play a set from its beginning with our own answers as what happened."""
+    script, replay, ours = data["clusters"][entry["cluster"]]["script"], Replay(data, entry["configuration"], entry["cluster"]), 0
+    asks = [number for number, answer in enumerate(entry["answers"] + (entry.get("rest") or [[]])[0]) if answer is not None]
+    for number, step in enumerate(script):
+        if step["op"] == "delete":
+            for name in step["pods"]:
+                replay.drop(name)
+            continue
+        name = step["pod"]
+        replay.shapes.setdefault(name, step)
+        there = replay.there.get(name)
+        if step["op"] == "look" and (there is None or there.spec.node_name):
+            ours += there is not None and number in asks
+            continue
+        mine = replay.ask(step)
+        ours += bool(mine.where) and number in asks
+        if mine.where:
+            replay.settle(name, {"node": mine.where, **({"cards": mine.cards} if mine.cards is not None else {})})
+            continue
+        replay.drop(name)
+        if step.get("keep"):
+            replay.put(name, pod_object(step))
+    runs = [entry["answers"] + rest for rest in entry.get("rest") or [[]]]
+    theirs = tuple(sum(answer is not None and "node" in answer for answer in run) for run in runs)
+    return Played(entry["configuration"], len(asks), ours, theirs, frozenset(found.kind for found in differences(data, entry)))
+
+
 def compare(replay: Replay, step: Json, answer: Json, *, ties: bool) -> tuple[str, str, str] | None:
     """None, or (kind, theirs, ours)."""
     mine = replay.ask(step)

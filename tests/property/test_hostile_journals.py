@@ -272,6 +272,53 @@ def test_of_a_file_that_met_a_full_disk_in_the_middle_of_a_write_the_cycles_befo
     assert any("cut at byte" in remark for remark in remarks)
 
 
+def replayed(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main(["replay", str(folder)])
+    said = capsys.readouterr()
+    return int(end.value.code or 0), said.out, said.err
+
+
+def _folder(at: Path, contents: list[bytes]) -> Path:
+    for number, content in enumerate(contents):
+        (at / f"{number:06}{SUFFIX}").write_bytes(content)
+    return at
+
+
+@pytest.mark.parametrize("left", [0, 7, 16, 40], ids=lambda left: f"{left} bytes")
+def test_of_a_folder_whose_first_file_was_cut_before_its_head_ended_the_others_are_played_and_it_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: list[bytes], left: int
+) -> None:
+    """So it is after a kill or a full disk at the moment when a file begins."""
+    whole = replayed(_folder(tmp_path, files), capsys)
+    code, out, err = replayed(_folder(tmp_path, [files[0][:left], *files[1:]]), capsys)
+    assert (whole[0], whole[2]) == (0, "")
+    assert code == 0
+    assert "every decision is the same, bit for bit" in out
+    assert f"000000{SUFFIX}: it is cut " in err
+    assert err.endswith("; left out\n")
+    assert len(err.splitlines()) == 1
+
+
+def test_of_a_folder_with_files_of_another_version_those_of_this_one_are_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: list[bytes]
+) -> None:
+    """So it is after an upgrade."""
+    older = head(Head(FORM, "0.0.9", "b", -1.0, 0, True, ["volcano"]))
+    code, out, err = replayed(_folder(tmp_path, [*files, older]), capsys)
+    assert code == 0
+    assert "bit for bit" in out
+    assert "written by pumice 0.0.9" in err
+    assert err.endswith("; left out\n")
+
+
+def test_a_folder_of_nothing_but_cut_files_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = replayed(_folder(tmp_path, [b"", b"PUMICE"]), capsys)
+    assert code == 2
+    assert "it is cut before its head" in err
+    assert len(err.splitlines()) == 1
+
+
 def test_whole_files_are_all_played(files: list[bytes]) -> None:
     assert sum(played(part) for part in parts(files)) > 20
 

@@ -13,6 +13,8 @@ from kit.objects import group, node, pod, priority_class, queue
 from kit.room_worlds import BUNDLES
 from kit.scheduler_confs import conf, sharing
 
+from pumice.scheduler.cycle.run import ROOM_RETRY
+from pumice.scheduler.state.scheduling_queue import JobState
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 MEMBERS = 12
@@ -110,16 +112,42 @@ def test_where_there_is_no_place_for_all_of_it_the_books_are_as_before_and_other
     assert bound(world, "v") == {f"v-{at}" for at in range(MEMBERS - 1)}
 
 
-def test_whoever_found_all_room_held_has_it_when_the_gang_does_not_stand() -> None:
-    world = hurried(nodes=MEMBERS - 1)
+@pytest.mark.parametrize("budget", [10, 12, 14, 16, 17, 18, 20, 22])
+def test_whoever_found_all_room_held_has_it_when_the_gang_does_not_stand(budget: int) -> None:
+    world = hurried(nodes=MEMBERS - 1, budget=budget)
     world.add(*unlike("u", MEMBERS))
     while len(world.engine.state.nominations.kept) < MEMBERS - 3:
         assert searching(world)
     world.add(*(pod(f"single-{at}", cpu="3500m") for at in range(4)))
-    for _ in range(60):  # the gang tries again meanwhile, as others come and go
-        searching(world)
+    while searching(world):
+        pass
+    world.settle(1)
     assert bound(world, "single") == {f"single-{at}" for at in range(4)}
     assert not bound(world)
+
+
+@pytest.mark.parametrize("budget", [10, 12, 14, 16, 17, 18, 20, 22])
+def test_a_gang_that_found_no_room_is_searched_for_no_more_until_something_may_help_it(budget: int) -> None:
+    world = hurried(nodes=MEMBERS - 1, budget=budget)
+    world.add(*(pod(f"single-{at}", cpu="3500m") for at in range(4)))
+    world.settle(1)
+    before = world.engine.state.ledger.fingerprint()
+    world.add(*unlike("u", MEMBERS))
+    searches, cycles = 0, 0
+    state, was = world.engine.state, False
+    for _ in range(200):  # twenty seconds
+        now = searching(world)
+        searches, cycles, was = searches + (now and not was), cycles + now, now
+    assert 1 <= searches <= 20 / ROOM_RETRY + 2  # who may go changes without anything being released
+    assert cycles < 100
+    while searching(world):
+        pass
+    assert state.ledger.fingerprint() == before
+    assert state.scheduling_queue.state_of(state.jobs["default/u"]) is JobState.UNSCHEDULABLE
+    assert world.condition("u-0")["status"] == "False"
+    world.add(*(node(f"more-{at}", cpu="4") for at in range(5)))
+    world.settle(4)
+    assert len(bound(world)) == MEMBERS
 
 
 def test_whoever_lacked_the_share_that_was_held_has_it_when_the_gang_does_not_stand() -> None:

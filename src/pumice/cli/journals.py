@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pumice.adapters.segments import files_of
 from pumice.cli.output import plain
-from pumice.journal.reading import Part, parts_of, segment_of
+from pumice.journal.reading import Part, parts_of, whole_of
 from pumice.journal.records import MAGIC, is_journal
 from pumice.model.errors import BadInput
 
@@ -29,10 +29,11 @@ def read_parts(path: Path) -> list[Part]:
     if not files:
         raise BadInput(f"{path}: there is no file of a journal in it")
     try:
-        parts, remarks = parts_of(segment_of(str(file), file.read_bytes()) for file in files)
+        whole, left_out = whole_of((str(file), file.read_bytes()) for file in files)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from None
-    for remark in remarks:
+    parts, remarks = parts_of(whole)
+    for remark in left_out + remarks:
         print(plain(remark), file=sys.stderr)
     if not parts:
         raise BadInput(f"{path}: nothing of it can be played from its beginning")

@@ -12,6 +12,7 @@ from pumice.journal.records import (
     BLOCK,
     FORM,
     HEAD,
+    MAGIC,
     SNAPSHOT,
     Fault,
     Head,
@@ -57,7 +58,8 @@ class Part:
 def segment_of(name: str, content: bytes) -> Segment:
     """Read one file. Raises BadInput where it is no journal, or one of another version."""
     if not is_journal(content):
-        raise BadInput(f"{name}: no journal of a scheduler")
+        cut = MAGIC.startswith(content)
+        raise BadInput(f"{name}: it is cut before its head" if cut else f"{name}: no journal of a scheduler")
     found: Segment | None = None
     try:
         for frame in frames(content):
@@ -80,6 +82,21 @@ def segment_of(name: str, content: bytes) -> Segment:
     if found is None:
         raise BadInput(f"{name}: it is cut before its head ends")
     return found
+
+
+def whole_of(files: Iterable[tuple[str, bytes]]) -> tuple[list[Segment], list[str]]:
+    """Read several files, and say which are left out: one that was cut before its head ended, as a kill or a full disk leaves it,
+    or one of another version. Raises BadInput where none is left, with what is said of the first."""
+    found: list[Segment] = []
+    refused: list[BadInput] = []
+    for name, content in files:
+        try:
+            found.append(segment_of(name, content))
+        except BadInput as error:
+            refused.append(error)
+    if refused and not found:
+        raise refused[0]
+    return found, [f"{error}; left out" for error in refused]
 
 
 def _checked(name: str, head: Head) -> Head:

@@ -55,7 +55,10 @@ class Life:
     again: Life | None = None
 
     def last(self) -> Life:
-        return self if self.again is None else self.again.last()
+        found = self
+        while found.again is not None:
+            found = found.again
+        return found
 
     def runs(self) -> float:
         """Return the seconds for which it runs, wherever it starts; infinity where the record does not say."""
@@ -265,8 +268,9 @@ class Retold(Simulation):
         super().__init__(engine or story.engine(conf), story.begin, story.objects())
         self.story = story
         self._members: dict[str, set[str]] = defaultdict(set)
+        by_uid = {one.pod.metadata.uid: one for one in reversed(story.lives)}  # of namesakes the first
         for uid, run in list(self._living.items()):
-            life = next((one for one in story.lives if one.pod.metadata.uid == uid), None)
+            life = by_uid.get(uid)
             if life is not None:
                 run.patience = life.patience()
                 self.runs_for(run, life.runs() if life.started is None or life.started > story.begin else _rest(life, story))
@@ -357,6 +361,8 @@ class AsItWas(Retold):
     def __init__(self, story: Story) -> None:
         super().__init__(story, engine=_Nobody(story.part.head.scheduler_names))  # type: ignore[arg-type]
         self._runs = {run.key: run for run in self._living.values()}
+        self._early: dict[str, tuple[Life, Life]] = {}
+        """Starts of pods that come at the same moment, as far as clocks tell."""
         for life in story.lives:
             one: Life | None = life
             while one is not None:
@@ -369,12 +375,16 @@ class AsItWas(Retold):
     def _submit(self, run: PodRun) -> None:
         super()._submit(run)
         self._runs[run.key] = run
+        if (early := self._early.pop(run.key, None)) is not None:
+            self._happens("start", early)
 
     def _happens(self, what: str, about: Any) -> None:
         if what == "start":
             life, one = about
             run = self._runs.get(life.key)
-            if run is not None and not run.node and run.ended is None:
+            if run is None:
+                self._early[life.key] = about
+            elif not run.node and run.ended is None:
                 meta = run.pod.metadata
                 self._bind(Bind(meta.uid, meta.namespace, meta.name, one.node, dict(one.notes)))
         elif what == "evict":

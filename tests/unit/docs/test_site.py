@@ -54,3 +54,20 @@ def test_a_heading_of_a_translation_has_the_name_of_its_original_that_links_lead
     assert site.same_places("# 手工\n\n```sh\n# no heading\n```\n\n## 谁被移动，谁不动\n", original) == (
         "# 手工 { #by-hand }\n\n```sh\n# no heading\n```\n\n## 谁被移动，谁不动 { #whos-moved-and-who-is-not }\n"
     )
+
+
+def test_chinese_sentences_have_no_space_where_the_source_breaks_a_line() -> None:
+    assert site.unspaced("一句。\n两句，\n`三`句\n\n- 甲，\n  乙\n- 丙\n\n1. 丁\n2. 戊\n\nof two\nwords\n") == (
+        "一句。两句，`三`句\n\n- 甲，乙\n- 丙\n\n1. 丁\n2. 戊\n\nof two\nwords\n"
+    )
+    as_it_is = "# 题\n| 甲 |\n| 乙 |\n```sh\n命令\n命令\n```\n\n说明：\n```sh\nx\n```\n\n    缩进，\n    照旧\n"
+    assert site.unspaced(as_it_is) == as_it_is
+
+
+def test_a_page_that_stays_english_says_why_in_chinese_and_another_that_nobody_has_translated_it() -> None:
+    assert "--help" in site.why_english("reference/commands.md")
+    assert "ADR" in site.why_english("adr/0010-mig-models.md")
+    assert site.why_english("how-to/new.md") == site.NOT_TRANSLATED
+    for start in site.STAYS_ENGLISH:
+        assert any(name.startswith(start) for name in site.originals())
+        assert not list(site.DOCS.glob(f"zh/{start}*")), "there is a translation after all"

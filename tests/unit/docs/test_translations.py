@@ -35,6 +35,15 @@ def test_a_link_leads_to_the_translation_where_there_is_one(page: Path) -> None:
     assert [name.as_posix() for name in english if name.parts[0] != "zh" and (translations.CHINESE / name).exists()] == []
 
 
+@each
+def test_bold_words_end_where_every_renderer_sees_it(page: Path) -> None:
+    """CommonMark, and so GitHub, leaves the asterisks standing between a full-width mark inside and a character outside."""
+    prose = BLOCK.sub("", page.read_text("utf-8"))
+    parts = [line.split("**") for line in prose.splitlines()]
+    ends = [(line[i], line[i + 1]) for line in parts for i in range(1, len(line) - 1, 2)]
+    assert [bold for bold, after in ends if re.search(r"[^\w`]$", bold) and re.match(r"\w", after)] == []
+
+
 def test_a_changed_section_a_new_one_and_one_that_went_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original, page = tmp_path / "docs" / "a.md", tmp_path / "docs" / "zh" / "a.md"
     page.parent.mkdir(parents=True)

@@ -322,8 +322,10 @@ def replay_pod(
         return None
     notes = pod.metadata.annotations
     facts: Facts = inventory.config
-    text = notes.get(names.VGPU_IDS, "") if notes.get(names.VGPU_NODE, node) == node else ""
+    text = notes.get(names.VGPU_IDS, "")
     statement = said(pod.spec) if is_admitted(pod) else None
+    if notes.get(names.VGPU_NODE, node) != node and not _names_own(text, statement, facts):
+        text = ""
     if handed:
         by_plugin = parse_pod_devices(handed)
         decoded = _completed(by_plugin, parse_pod_devices(text))
@@ -345,6 +347,14 @@ def replay_pod(
             facts.read.clear()
         facts.read[text] = statement, found
     return found
+
+
+def _names_own(text: str, statement: Statement | None, facts: Facts) -> bool:
+    """Return whether an assignment can be what a container of this node was given although the pod's annotation names another
+    node: its owner may write that, and by it close no cards."""
+    return statement is not None and statement.sure and not contradiction(
+        statement, parse_pod_devices(text), facts.by_uuid.__contains__
+    )
 
 
 def _completed(handed: PodDevices, written: PodDevices) -> PodDevices:

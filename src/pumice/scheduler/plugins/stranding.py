@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +28,11 @@ from pumice.devices.fragmentation import (
     with_share,
     worth_of,
 )
+from pumice.model.cards import Usage
 from pumice.scheduler.plugins.topology import node_affinity_met
 from pumice.scheduler.state.cards import DeviceTable
 from pumice.scheduler.state.classes import Constraints
-from pumice.scheduler.state.device_table import CardFacts, CardUse
+from pumice.scheduler.state.device_table import CardFacts
 from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.state import State
 
@@ -70,8 +72,8 @@ class StrandedCards:
     _kinds: list[FreeCard] = field(default_factory=list)
     """Kinds of cards by their numbers; 0 stands for no card."""
     _numbers: dict[FreeCard, int] = field(default_factory=dict)
-    _written: dict[tuple[CardFacts, CardUse], int] = field(default_factory=dict)
-    """The same numbers by what the books say of a card."""
+    _written: dict[tuple[CardFacts, int, int, int], int] = field(default_factory=dict)
+    """The same numbers by what the books say of a card: its facts, and of it in use memory, cores and shares."""
     _of_kinds: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 4, 0)))
     """The use of each kind of card to the shapes."""
     _left_of_kinds: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))
@@ -166,7 +168,7 @@ class StrandedCards:
     def _alike(self, rows: Rows, free: NDArray[np.int64]) -> tuple[Rows, Rows]:
         """Of each kind of rows one, and per row the number of its kind: equal cards, equally used, equal room, equal labels as
         far as shapes look at them."""
-        key = self.device_table.states.ids[rows].astype(np.int64) * len(self._weights) + self._labels[rows]
+        key = self.device_table.states_of(rows).astype(np.int64) * len(self._weights) + self._labels[rows]
         for column in (0, 1):
             _, number = np.unique(free[:, column], return_inverse=True)
             _, key = np.unique(key * (int(number.max()) + 1) + number, return_inverse=True)
@@ -198,6 +200,13 @@ class StrandedCards:
         if part is None:
             return []
         taken = self._taken.setdefault(part, {})
+        if part.count == 1:  # as below, without lists: most pods ask for one
+            least, best = inf, None
+            for kind in cards:
+                left, after = taken.get(kind) or self._take(taken, kind, part)
+                if left is not None and left < least:
+                    least, best = left, (kind, after)
+            return None if best is None else [best]
         found = [taken.get(kind) or self._take(taken, kind, part) for kind in cards]
         places = tightest([left for left, _ in found], part.count)
         return None if places is None else [(cards[place], found[place][1]) for place in places]
@@ -288,19 +297,23 @@ class StrandedCards:
         return cpu, memory, whole, len(cards)
 
     def _cards_of(self, row: int) -> Cards:
-        state = self.device_table.states[self.device_table.state_of(row)]
-        if state is None:
+        devices = self.device_table.devices_on(row)
+        if devices is None:
             return ()
-        written = self._written
-        found = [written[card] if card in written else self._kind(*card) for card in zip(*state, strict=True)]
-        return tuple([kind for kind in found if kind]) if 0 in found else tuple(found)
+        # from the books, not from their arrays: those follow when many rows are looked at
+        of_cards, known = zip(devices.facts, devices.usages, strict=False), self._written.get
+        found = [known((facts, usage.memory, usage.cores, usage.shares)) for facts, usage in of_cards]
+        if None in found:
+            found = [self._kind(facts, usage) for facts, usage in zip(devices.facts, devices.usages, strict=False)]
+        return tuple([kind for kind in found if kind])
 
-    def _kind(self, facts: CardFacts, use: CardUse) -> int:
+    def _kind(self, facts: CardFacts, usage: Usage) -> int:
         """The kind of a card; none where it is closed or cut into slices."""
-        (total, limit, open_card, mig, _), (memory, cores, shares, _) = facts, use
+        total, limit, open_card, mig, _ = facts
+        memory, cores, shares = usage.memory, usage.cores, usage.shares
         shared = open_card and not mig and total > 0
         card = (total, max(0, total - memory), max(0, 100 - cores), max(0, limit - shares), shares == 0)
-        found = self._written[facts, use] = self._number(card) if shared else 0
+        found = self._written[facts, memory, cores, shares] = self._number(card) if shared else 0
         return found
 
     def _forget(self, shapes: Shapes) -> None:

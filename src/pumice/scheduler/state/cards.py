@@ -280,6 +280,16 @@ class DeviceTable:
         self._catch_up()
         return int(self.states.ids[row])
 
+    def states_of(self, rows: NDArray[np.intp]) -> NDArray[np.int32]:
+        """Return the same of many rows."""
+        self._catch_up()
+        return self.states.ids[rows]
+
+    def devices_on(self, row: int) -> NodeDevices | None:
+        """Return the books of the node of that row; None where there are none."""
+        name = self._names.get(row)
+        return None if name is None else self.nodes[name]
+
     def free(self, rows: NDArray[np.intp] | None, capacity: int) -> NDArray[np.float64]:
         """Per row how many cards' worth of memory is left on open cards."""
         self.states.fit_rows(capacity)

@@ -170,11 +170,15 @@ def read_group(job: Job, group: PodGroup, priority: int) -> None:
 
 
 def drop_group(job: Job) -> None:
-    """Its PodGroup is gone: nothing is promised to the pods that are left, and none of them is started."""
+    """Its PodGroup is gone: nothing is promised to the pods that are left, and none of them is started that needs the group."""
     job.group = None
     job.sort_key = None
     job.min_resources, job.phase, job.conditions, job.announced = None, "", NOTHING, ("", "")
     job.whole, job.waits_since = False, None
+    if job.implicit:  # it is again what its pods alone say: whoever lacks no others may start
+        first = min(job.tasks.values(), key=lambda task: task.name, default=None)
+        job.min_available, job.role_minimum = 1, NOTHING
+        job.priority = 0 if first is None else first.priority
     job.settle()
     job.weigh()
 
@@ -432,16 +436,17 @@ class Groups:
         owner = next((o for o in meta.owner_references if o.controller), None) if meta.owner_references else None
         own = group_name_for(owner.uid if owner else meta.uid)
         name = named or own
-        key = f"{meta.namespace}/{name}"
+        key, bare = f"{meta.namespace}/{name}", name == own and self.implicit_groups
         job = self.jobs.get(key)
         if job is None:
             job = self._new_job(key, meta.namespace, name, meta.annotations.get(QUEUE_NAME, ""))
-            job.implicit = name == own and self.implicit_groups
+            job.implicit = bare
             job.created, job.uid = seconds(meta.creation_timestamp), meta.uid
             job.priority = pod.spec.priority or 0
             job.sort_key = None
             if job.implicit and owner is not None:
                 job.wait_until = now + OWNED_WAIT
+        job.implicit = job.implicit or bare  # its PodGroup may have been seen first, and may go first
         return job
 
     def served_elsewhere(self, pod: Pod, *, gone: bool = False) -> None:

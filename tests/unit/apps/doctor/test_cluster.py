@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from dataclasses import replace
@@ -232,6 +233,8 @@ WORLDS: dict[str, dict[str, tuple[str, str, Fault]]] = {
     "a switch is off": {
         "the plugin serves what the scheduler does not": ("modes", "VGPUEnable is not true: no pod gets any", scheduler_conf(
             lambda text: text.replace("VGPUEnable: true", "VGPUEnable: false"))),
+        "pods are moved without the right to evict": ("rights", "names the action defrag, and its account volcano-scheduler",
+            scheduler_conf(lambda text: re.sub('actions: "(.*)"', r'actions: "\1, defrag"', text))),
         "the scheduler shares nothing": ("scheduler-config", "deviceshare shares nothing", made()),
     },
 }  # fmt: skip
@@ -305,6 +308,18 @@ def test_each_fault_is_found_by_its_check_with_its_repair(world, fault, capsys):
     assert all(repair for _, repair in found)
     report_cluster(facts, Output.TEXT)
     assert words in capsys.readouterr().out
+
+
+def test_with_the_right_to_evict_the_action_defrag_is_well():
+    async def run() -> ClusterFacts:
+        cluster = await cluster_of("")
+        await scheduler_conf(lambda text: re.sub('actions: "(.*)"', r'actions: "\1, defrag"', text))(cluster)
+        await create(cluster, *manifest("volcano-defrag.yml"))
+        return await look(cluster)
+
+    facts = asyncio.run(run())
+    assert "defrag" in str(facts.scheduler_conf)
+    assert troubles(facts) == []
 
 
 def test_where_faults_are_made_nothing_else_is_found():

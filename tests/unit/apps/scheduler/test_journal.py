@@ -17,12 +17,17 @@ from pumice.adapters.segments import Segments, files_of
 from pumice.apps.scheduler.daemon import Settings
 from pumice.cli.main import main
 from pumice.journal.playing import play
-from pumice.journal.reading import Part, parts_of, segment_of
+from pumice.journal.reading import Part, parts_of, whole_of
 from pumice.journal.records import FORM, Head, head
+from pumice.model.errors import BadInput
 
 
 def parts(folder: Path) -> tuple[list[Part], list[str]]:
-    return parts_of(segment_of(path.name, path.read_bytes()) for path in sorted(files_of(folder)))
+    """Nothing, as long as the first file has not its head yet."""
+    try:
+        return parts_of(whole_of((path.name, path.read_bytes()) for path in sorted(files_of(folder)))[0])
+    except BadInput:
+        return [], []
 
 
 def placed(found: list[Part]) -> int:

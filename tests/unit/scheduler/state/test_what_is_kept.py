@@ -69,6 +69,23 @@ def test_an_assignment_that_is_true_of_one_pod_is_not_believed_of_another_that_a
     assert world.node_of("later") == "n1"
 
 
+def test_whoever_writes_on_his_pod_that_its_cards_are_of_another_node_closes_no_card_with_it() -> None:
+    world = World()
+    world.add(node("n1", cards=1, mib=8000), running("liar", **{"volcano.sh/vgpu-node": "nonsense"}))
+    world.add(pod("large", mib=6000), pod("small", mib=5000))
+    world.settle()
+    assert (world.node_of("large"), world.node_of("small")) == ("", "n1")
+
+
+def test_a_pod_whose_cards_are_of_another_node_and_are_not_known_here_closes_those_of_its_own() -> None:
+    world = World()
+    elsewhere = {"volcano.sh/vgpu-node": "n2", "volcano.sh/vgpu-ids-new": "GPU-n2-0,NVIDIA,3000,10:"}
+    world.add(node("n1", cards=1, mib=8000), running("liar", **elsewhere))
+    world.add(pod("later", mib=1000))
+    world.settle()
+    assert world.node_of("later") == ""
+
+
 def test_a_pod_that_says_nothing_of_cards_is_not_kept() -> None:
     world = World()
     plain = pod("plain", cpu="1", nodeName="n1", annotations={"volcano.sh/vgpu-ids-new": "GPU-n1-0,NVIDIA,1,1:"})

@@ -176,8 +176,17 @@ def _rights(facts: ClusterFacts) -> Iterator[Finding]:
     if facts.unreviewed:
         yield Finding(UNKNOWN, f"nobody says what the daemons may: {facts.unreviewed}",
                       "ask as somebody who may create subjectaccessreviews")  # fmt: skip
-    for account, denied in sorted(facts.denied.items()):
+    of_defrag = {str(right) for right in shipped.of_defrag()}
+    for account, all_denied in sorted(facts.denied.items()):
         space, _, name = account.partition("/")
+        denied = [right for right in all_denied if right not in of_defrag]
+        if len(denied) < len(all_denied):
+            what = ", ".join(right for right in all_denied if right in of_defrag)
+            text = f"the scheduler's configuration names the action defrag, and its account {name} in {space} may not {what}"
+            mend = f"kubectl apply -f deploy/manifests/{shipped.DEFRAG}, for this account; or take the action out"
+            yield Finding(BAD, f"{text}: it moves nobody", mend)
+        if not denied:
+            continue
         files = sorted({daemon.file for daemon in shipped.daemons() if daemon.account == name}) or ["volcano.yml"]
         more = f" and {len(denied) - SHOWN} more" if len(denied) > SHOWN else ""
         yield Finding(BAD, f"the account {name} in {space} may not {', '.join(denied[:SHOWN])}{more}",

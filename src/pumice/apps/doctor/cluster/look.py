@@ -13,6 +13,7 @@ from pumice.adapters.kube.verbs import Verbs
 from pumice.apps.doctor.cluster import shipped
 from pumice.apps.doctor.cluster.facts import ClusterFacts, PluginPod, Workload
 from pumice.apps.doctor.cluster.shipped import Daemon, Right
+from pumice.model.errors import BadInput
 from pumice.node.findings import ConfigText
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource
 from pumice.wire import kinds, names
@@ -20,6 +21,7 @@ from pumice.wire.kinds import CONFIGMAPS, PODS, SERVICES
 from pumice.wire.kubernetes import ADMISSION, AUTHENTICATION, AUTHORIZATION, NODE_GROUP
 from pumice.wire.objects import condition, is_ready
 from pumice.wire.programs import Maker, Role, programs
+from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 LISTED: Final = (
     kinds.CRDS,
@@ -42,6 +44,8 @@ CONFIGS: Final = {
     names.DEVICE_CONFIGMAP: names.DEVICE_CONFIG_KEY, names.NPU_CONFIGMAP: names.DEVICE_CONFIG_KEY,
     names.NODE_CONFIGMAP: names.NODE_CONFIG_KEY, names.NPU_NODE_CONFIGMAP: names.NPU_NODE_CONFIG_KEY,
 }  # fmt: skip
+DEFRAG: Final = "defrag"
+"""The action that evicts pods by the Eviction API."""
 Lists = dict[str, list[Json]]
 
 
@@ -197,7 +201,8 @@ AT_ONCE: Final = 16
 
 async def review(cluster: Cluster, facts: ClusterFacts) -> ClusterFacts:
     """With what is denied to each account. Who may ask for nobody else still asks for himself: inside a daemon's pod."""
-    questions = sorted({(one.namespace, one.account, right) for one in facts.workloads for right in needed(one)})
+    moves = _moves_pods(facts.scheduler_conf)
+    questions = sorted({(one.namespace, one.account, right) for one in facts.workloads for right in needed(one, moves)})
     me = await _me(cluster)
     slots = asyncio.Semaphore(AT_ONCE)
 
@@ -218,12 +223,23 @@ async def review(cluster: Cluster, facts: ClusterFacts) -> ClusterFacts:
     return replace(facts, denied=denied, unreviewed=unreviewed)
 
 
-def needed(one: Workload) -> Iterator[Right]:
-    """The rights that our manifest gives the daemon, in the namespace in which it runs."""
+def needed(one: Workload, moves: bool) -> Iterator[Right]:
+    """The rights that our manifest gives the daemon, in the namespace in which it runs; with those of the action defrag where its
+    scheduler ``moves`` pods."""
     daemon = _shipped(one)
     if daemon is not None:
         for right in daemon.rights:
             yield replace(right, namespace=one.namespace) if right.namespace == daemon.namespace else right
+        if moves and one.program.role is Role.SCHEDULER:
+            yield from shipped.of_defrag()
+
+
+def _moves_pods(conf: ConfigText | None) -> bool:
+    """Return whether the scheduler's configuration names the action defrag; one that cannot be read has a finding of its own."""
+    try:
+        return conf is not None and conf.text is not None and DEFRAG in parse_scheduler_conf(conf.text).actions
+    except BadInput:
+        return False
 
 
 def _shipped(one: Workload) -> Daemon | None:

@@ -68,6 +68,17 @@ def daemons() -> tuple[Daemon, ...]:
     return tuple(daemon for name in _manifests() for daemon in _daemons(name))
 
 
+DEFRAG = "volcano-defrag.yml"
+
+
+@cache
+def of_defrag() -> frozenset[Right]:
+    """The rights that a scheduler needs beside its own where its configuration names the action defrag."""
+    objects = manifest(DEFRAG)
+    accounts = {subject["name"] for obj in objects for subject in obj.get("subjects", ())}
+    return frozenset(right for account in accounts for right in _rights(objects, account))
+
+
 def _manifests() -> list[str]:
     return sorted(path.name for path in (files("pumice") / "manifests").iterdir() if path.name.endswith(".yml"))
 

@@ -452,10 +452,10 @@ class Record:
     def _taken_over(self, pod: NodePod, allocated: AllocatedIds | None, cards: Mapping[str, SharedCard]) -> Parts:
         notes = pod.annotations
         served = pod.admitted if allocated is None else any(uid == pod.uid for uid, _ in allocated)
-        if not served or pod.mirror or notes.get(names.VGPU_NODE) != self._node:
-            return ()
-        decoded = parse_pod_devices(notes.get(names.VGPU_IDS, ""))
         said = statement(pod.spec, self._sharing.config)
+        if not served or pod.mirror or (notes.get(names.VGPU_NODE) != self._node and not said.sure):
+            return ()  # its owner may have written another node there: the cards that are named tell as much
+        decoded = parse_pod_devices(notes.get(names.VGPU_IDS, ""))
         return () if contradiction(said, decoded, cards.__contains__) else decoded.containers
 
     def keep(self, uids: Collection[str]) -> None:

@@ -51,6 +51,7 @@ def settle(cycle: Cycle, preemptor: Preemptor, job: Job, trial: Trial) -> bool:
         return True
     if job in searches:
         cycle.state.terminating.withdraw(job)
+        cycle.attempts[job].discarded = True  # as a gang that was tried at once: it waits for what may help it
     if any(isinstance(step, Place) for step in statement.rollback()):
         cycle.placer.reconsider(task.cls for task in job.pending.values())  # one of its pods held another's room
     return False

@@ -84,6 +84,17 @@ def test_a_plugin_killed_between_the_calls_of_two_containers_books_both_when_it_
     assert cards_of == [[A], [B] if both_were_served else []]
 
 
+def test_a_plugin_that_comes_back_knows_what_a_pod_got_of_which_the_owner_wrote_that_it_is_of_another_node():
+    first, second = container("first", 1, 3000, 50), container("second", 1, 3000, 50)
+    two = pod("two", f"{gives(A)};{gives(B)}", first, second, annotations={names.VGPU_NODE: "nonsense"})
+    elsewhere = pod("elsewhere", gives("GPU-of-another-node"), annotations={names.VGPU_NODE: "node-b"})
+    later, served = Record("node-a", Sharing()), {("uid-two", "first"), ("uid-two", "second"), ("uid-elsewhere", "train")}
+    later.resume(f"uid-two {gives(A)};\n", [two, elsewhere], frozenset(served), allocator()._cards)
+    books = parse_handed_out(later.text())
+    assert books.keys() == {"uid-two"}
+    assert [[device.uuid for device in part] for part in books["uid-two"].containers] == [[A], [B]]
+
+
 def test_a_pod_that_names_its_node_and_cards_itself_was_bound_by_nobody_and_gets_nothing():
     forged, honest = pod("forged", gives(A, 32768, 100)), pod("honest", gives(A, 32768, 100))
     forged.status.conditions, forged.arrival, honest.arrival = [], 1, 2
