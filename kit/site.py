@@ -40,7 +40,7 @@ STAYS_ENGLISH = {
     "contributing.md": "> 本页只有英文。\n\n",
     "changelog.md": "> 本页只有英文。\n\n",
 }
-"""What is not translated by rule says so in Chinese: pages, and folders of them."""
+"""Pages, and folders of them, that are not to be translated, and the words that say so."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def unspaced(text: str) -> str:
 
 
 def why_english(name: str) -> str:
-    """The words that a page without a translation tells a Chinese reader first."""
+    """Tell a Chinese reader first why a page is in English."""
     return next((said for start, said in STAYS_ENGLISH.items() if name.startswith(start)), NOT_TRANSLATED)
 
 

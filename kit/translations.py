@@ -40,6 +40,8 @@ def sections(text: str) -> list[tuple[str, str]]:
 
 
 def hashes(text: str) -> list[str]:
+    """Of each section; what is no reader's, comments of HTML, makes no translation older."""
+    text = re.sub(r"^ *<!--.*?-->\n", "", text, flags=re.M | re.S)
     return [sha256(f"{title}\n{below.strip()}".encode()).hexdigest()[:8] for title, below in sections(text)]
 
 

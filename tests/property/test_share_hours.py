@@ -3,9 +3,12 @@ accountant dies, whoever writes beside it, and whatever the clock does."""
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 
 import pytest
 
@@ -14,6 +17,7 @@ from pumice.wire.share_hours import DAY, LIMIT, LOST, MEMORY, OTHERS, RECONSTRUC
 from pumice_jobs.controllers.share_hours import SERIES, Accountant, ShareOwner
 
 BEGIN = 20_000 * DAY  # a midnight
+PODS = int(os.environ.get("PUMICE_SHARE_PODS", "20000"))
 
 
 @dataclass(frozen=True)
@@ -248,3 +252,43 @@ def test_a_record_that_is_damaged_gives_what_is_whole(seed: int) -> None:
     for until in ("", "x", "-1", "9" * 30, "１"):
         with pytest.raises(ValueError, match="until"):
             parse(BEGIN // DAY, {**data, "until": until})
+
+
+def test_tens_of_thousands_of_pods_that_come_and_go_are_counted_to_the_second() -> None:
+    """Beside the sums of their lives. Prints the CPU time that it takes; ``PUMICE_SHARE_PODS=100000`` plays so many."""
+    pods, last = PODS, int(PODS * 0.4)
+    rng, accountant, store = random.Random(4), Accountant(), Store()
+    accountant.adopt(Day(BEGIN // DAY, BEGIN * 1000), BEGIN * 1000)
+    wanted = defaultdict[tuple[str, str], float](float)
+    running: list[tuple[float, int]] = []
+    begun = time.process_time()
+    for number in range(pods):
+        at = number * 0.4
+        space, queue, cards = f"team-{number % 40}", f"q{number % 5}", number % 3 + 1
+        key = space, queue, "NVIDIA-NVIDIA A100-SXM4-80GB", "vgpu"
+        accountant.held(ShareOwner(f"u{number}", (space, f"p{number}"), (space, queue, "o", "r"),
+                                   ((key, Share(key[2], "vgpu", cards, 0.5, 0.5, 0.5, 1.0)),),
+                                   int((BEGIN + at) * 1000)))  # fmt: skip
+        end = at + rng.expovariate(1 / 600)
+        heappush(running, (end, number))
+        wanted[space, queue] += cards * (min(int((BEGIN + end) * 1000), (BEGIN + last) * 1000) - int((BEGIN + at) * 1000))
+        while running[0][0] <= at:
+            ended, gone = heappop(running)
+            accountant.ended(f"u{gone}", int((BEGIN + ended) * 1000))
+            accountant.ended(f"u{gone}", int((BEGIN + at) * 1000), there=False)
+        if number % 250 == 249:
+            while (day := accountant.settle(BEGIN + at, at)) is not None:
+                assert store.write(day)
+                accountant.written(replace(day, version=store.days[day.number][0]))
+    while running:
+        ended, gone = heappop(running)
+        accountant.ended(f"u{gone}", int((BEGIN + min(ended, last)) * 1000), there=False)
+    for wall in (last, last + 600):
+        while (day := accountant.settle(BEGIN + wall, float(wall))) is not None:
+            assert store.write(day)
+            accountant.written(replace(day, version=store.days[day.number][0]))
+    print(f"{pods:,} pods in {time.process_time() - begun:.1f} s of CPU, {store.writes} writes")
+    found = defaultdict[tuple[str, str], int](int)
+    for (space, queue, *_), row in store.sums().items():
+        found[space, queue] += row[SHARES] + row[LOST]
+    assert dict(found) == {where: pytest.approx(amount, abs=2500) for where, amount in wanted.items()}

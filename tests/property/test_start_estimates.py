@@ -101,6 +101,13 @@ def test_explain_says_when_they_would_start(tmp_path: Path, capsys: pytest.Captu
     (found,) = json.loads(run("pod", "train-1", "-o", "json"))["starts"]
     assert found["pod"] == "default/train-1"
     assert 1600 < found["p10"] <= found["p50"] <= found["p90"] < 2200
+    page = tmp_path / "starts.html"
+    run("waiting", "--html", page)
+    text = page.read_text()
+    assert text.count("<svg") == 1
+    assert "<title>default/train-1: " in text
+    assert "<li>default/large: " in text
+    assert "No such file" in run("waiting", "--html", tmp_path / "none" / "x.html")
     assert "None of them waits." in run("pod", "train-0")
     assert "not of a queue" in run("queue", "default")
     assert "no PodGroup default/x" in run("podgroup", "x")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kit.moving_world import MovingWorld
-from kit.objects import group, node, pod
+from kit.objects import group, node, pod, queue
 from kit.scheduler_confs import conf, sharing
 
 from pumice.journal.freezing import freeze, thaw
@@ -138,6 +138,40 @@ def test_a_plan_is_dropped_when_the_pod_that_was_to_start_is_gone_and_the_moved_
     world.live()
     world.settle(20)
     assert world.where("a") == "n1/1"
+    assert world.nothing_held
+
+
+SHARED = WORDS + conf(*PLUGINS, "proportion", actions="enqueue, allocate, backfill, defrag")
+
+
+def test_a_queue_holds_no_more_than_its_share_when_another_pod_of_it_has_come_while_one_was_moved() -> None:
+    world = MovingWorld(SHARED)
+    world.add(node("n1", cards=2), queue("team", capability={names.VGPU_MEMORY: "3000"}))
+    world.on_card("GPU-n1-0", owned("a", 3000, queue="team"))
+    world.on_card("GPU-n1-1", owned("b", 4000, annotations={names.MOVE: "false"}))
+    world.add(pod("late", mib=8000))
+    world.controller = False
+    world.settle(20)
+    assert [gone.name for gone in world.evictions] == ["a"]
+    world.add(pod("thief", mib=500, queue="team"))
+    world.settle(5)
+    assert world.node_of("thief") == "n1"
+    world.controller = True
+    world.live()
+    world.settle(400)
+    assert world.node_of("a-1") == "", "its queue would hold 3,500 of 3,000"
+    assert world.nothing_held
+    assert "queue team has no room left for it" in world.told("MovesStopped")[0]
+
+
+def test_a_moved_pod_has_its_place_again_in_a_queue_that_is_full_with_it() -> None:
+    world = MovingWorld(SHARED)
+    world.add(node("n1", cards=2), queue("team", capability={names.VGPU_MEMORY: "3000"}))
+    world.on_card("GPU-n1-0", owned("a", 3000, queue="team"))
+    world.on_card("GPU-n1-1", owned("b", 4000, annotations={names.MOVE: "false"}))
+    world.add(pod("late", mib=8000))
+    world.settle(60)
+    assert (world.card_of("late"), world.where("a")) == ("n1/0", "n1/1")
     assert world.nothing_held
 
 

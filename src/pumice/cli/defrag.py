@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pumice.cli import flags
 from pumice.cli.log_options import duration
-from pumice.cli.output import document
+from pumice.cli.output import document, writable
 from pumice.model.errors import BadInput, nearest
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def plan(
     file: Annotated[Path | None, flags.Option("--from", help="Answer from a file written by `pumice dump`.")] = None,
     kubeconfig: Kubeconfig = None,
     scheduler_name: SchedulerNames = None,
+    html: Annotated[Path | None, flags.Option(help="Also write one page with a picture of the cards to this file.")] = None,
     output: Output = "text",
 ) -> None:
     """Say which pods would move to which card, what starts then and what it costs. Nothing is moved.
@@ -59,9 +60,15 @@ def plan(
 
     goal, limits = goal_of(wanted, free_cards, model), limits_of(max_moves, min_age)
     _known(output)
+    writable(html)
     case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
     answer = answered(case, goal, limits)
     show(answer, output)
+    if html is not None:
+        from pumice.cli.casefile import engine_of
+        from pumice.simulation.pictures import cards_of, moves_page, nodes_of
+
+        html.write_text(moves_page(answer, cards_of(engine_of(case), nodes_of(answer))), "utf-8", "replace")
     if not answer.moves and not answer.reached:
         raise SystemExit(1)
 

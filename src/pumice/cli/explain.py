@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pumice.cli import flags
 from pumice.cli.offered import NAMESPACES, Given, Offers, names
+from pumice.cli.output import writable
 from pumice.model.errors import BadInput
 
 KINDS = {
@@ -61,6 +62,9 @@ def main(
     start: Annotated[
         bool, flags.Option("--start", help="Say when they would start, by recorded run times; of pod, podgroup, job and waiting.")
     ] = False,
+    html: Annotated[
+        Path | None, flags.Option(help="With --start: also write one page with a picture of it to this file.")
+    ] = None,
     output: Annotated[str, flags.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
 ) -> None:
     """Say where a pod would go, or why no node takes it, card by card, and the smallest changes that would let it in; what a
@@ -85,9 +89,12 @@ def main(
         raise BadInput(f"cannot explain {kind!r}; write: pumice explain {meant or 'pod'} {name or 'NAME'}")
     if "/" in name:
         namespace, _, name = name.partition("/")
+    if html is not None and not start:
+        raise BadInput("--html goes with --start")
+    writable(html)
     case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ()), runs=start))
     if start:
-        show_starts(case, meant, namespace, name, output)
+        show_starts(case, meant, namespace, name, output, html)
         return
     if meant == "waiting":
         show_waiting(case, namespace, output)

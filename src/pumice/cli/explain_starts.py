@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, replace
+from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +13,7 @@ from pumice.cli.casefile import Case, engine_of
 from pumice.cli.output import document
 from pumice.cli.tables import print_whole, wide_console
 from pumice.model.errors import BadInput
+from pumice.simulation.pictures import starts_page
 from pumice.simulation.play import Simulation
 from pumice.simulation.starts import RunTimes, starts
 from pumice.wire.nvidia_vgpu import group_key
@@ -19,14 +21,16 @@ from pumice.wire.objects import Pod, convert
 from pumice.wire.share_hours import parse_run
 
 
-def show_starts(case: Case, kind: str, namespace: str | None, name: str, output: str) -> None:
-    """Print when they would start. Raises BadInput where nothing is there that this could be asked of."""
+def show_starts(case: Case, kind: str, namespace: str | None, name: str, output: str, html: Path | None = None) -> None:
+    """Print when they would start, and draw it. Raises BadInput where nothing is there that this could be asked of."""
     if output not in ("text", "wide", "json"):
         raise BadInput(f"-o {output!r}: use text, wide or json")
     wanted = _wanted(case, kind, namespace, name)
     empty = engine_of(replace(case, objects={**case.objects, "pods": [], "podGroups": []}))
     times = RunTimes.of(run for run in map(parse_run, case.runs) if run is not None)
     found = starts(lambda: Simulation(engine_of(case), case.now, case.objects), empty, times, wanted)
+    if html is not None:
+        html.write_text(starts_page(found, case.now), "utf-8", "replace")
     if output == "json":
         print(document({"now": case.now, "starts": [asdict(each) for each in found]}))
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 API_VERSION = "pumice/v1"
@@ -26,3 +27,10 @@ def document(found: Any, indent: int = 2) -> str:
 def plain(text: str) -> str:
     """Names of others without what a terminal would obey."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def writable(file: Path | None) -> None:
+    """Raise OSError where a page cannot be written, before anything is worked out for it."""
+    if file is not None:
+        with file.open("ab"):
+            pass

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pumice.cli import flags
 from pumice.cli.log_options import duration
-from pumice.cli.output import document, plain
+from pumice.cli.output import document, plain, writable
 
 if TYPE_CHECKING:
     from pumice.cli.simulation_inputs import Variant
@@ -63,9 +63,7 @@ def simulate(
     asked = Inputs(file, kubeconfig, trace or (), manifest or (), generate or (), policy or (), conf or (), add or (),
                    recut or (), without or (), fail or (), seed)  # fmt: skip
     pause = duration("--period", period)
-    if html is not None:
-        with html.open("ab"):  # what cannot be written is known before anything is played
-            pass
+    writable(html)
     outcomes: list[Outcome] = []
     variants = variants_of(asked)
     with _interruptible() as interrupted:

@@ -169,3 +169,24 @@ def test_nonsense_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     code, text = run(capsys, "plan", *words.split(), "--from", case_of(tmp_path, *two_halves(), pod("late", mib=8000)))
     assert code == 2
     assert re.search(refusal, text), text
+
+
+def test_the_picture_of_a_plan_shows_each_card_now_and_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "moves.html"
+    file = case_of(tmp_path, *two_halves(), pod("late", mib=8000))
+    code, _ = run(capsys, "plan", "--for", "late", "--from", file, "--html", str(page))
+    text = page.read_text()
+    assert code == 0
+    assert text.count("<svg") == 1
+    assert re.findall(r"<title>default/(\w+): ([\d,]+) of 8,000", text) == [
+        ("a", "3,000"), ("late", "8,000"), ("b", "4,000"), ("b", "4,000"), ("a", "3,000"),
+    ], "card 0 now and then, card 1 now and then"  # fmt: skip
+    assert not re.search(r"https?://|<script|<link|@import|url\(", text)
+
+
+def test_a_picture_of_a_plan_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = case_of(tmp_path, *two_halves(), pod("late", mib=8000))
+    code, text = run(capsys, "plan", "--for", "late", "--from", file, "--html", str(tmp_path / "none" / "x.html"))
+    assert code == 2
+    assert len(text.splitlines()) == 1
+    assert "No such file" in text

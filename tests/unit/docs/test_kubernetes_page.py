@@ -139,7 +139,8 @@ UNTRIED = ("Registries take such layouts",)
 
 def sentences() -> list[str]:
     """Of its prose, split where one ends; a row of a table is one."""
-    text = re.sub(r"^ *(?:\d\. )?```sh\n.*?^ *```\n", "\n", PAGE.read_text("utf-8"), flags=re.M | re.S)
+    text = re.sub(r"^ *<!--.*-->\n", "", PAGE.read_text("utf-8"), flags=re.M)
+    text = re.sub(r"^ *(?:\d\. )?```sh\n.*?^ *```\n", "\n", text, flags=re.M | re.S)
     blocks = [" ".join(block.split()) for block in re.split(r"\n\s*\n|\n(?=\d\. |\| |#)|(?<=---\|)\n", text)]
     blocks = [re.sub(r"^\d\.(?: |$)", "", block) for block in blocks if not block.startswith(("#", "| I want", "|---"))]
     parts = [[block] if block.startswith("|") else re.split(r"(?<=[.;])\s+", block) for block in blocks]

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from kit import page_commands
 from kit.command_line import call, write_case
 
 from pumice.cli.simulate import app
@@ -21,8 +22,9 @@ spec: {parallelism: 2, template: {spec: {containers: [{name: c, resources: {limi
 
 
 def commands() -> list[str]:
-    lines = [line for line in PAGE.read_text("utf-8").replace("\\\n", " ").splitlines() if line.startswith("    pumice simulate")]
-    return [line.strip() for line in lines]
+    lines = "".join(block.text for block in page_commands.blocks(PAGE.read_text("utf-8"))).replace("\\\n", " ").splitlines()
+    assert all(line.startswith("pumice ") for line in lines)
+    return [line for line in lines if line.startswith("pumice simulate")]
 
 
 @pytest.mark.parametrize("line", commands())

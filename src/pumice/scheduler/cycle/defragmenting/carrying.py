@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from pumice.effects import vocabulary as effects
+from pumice.scheduler.cycle.charging import affordable, beside_others, no_room
 from pumice.scheduler.cycle.concluding import commit, evict
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.defragmenting.movers import Mover, mover
@@ -135,6 +136,12 @@ def hand_over(cycle: Cycle) -> None:
     if task is None:
         return
     assert task.job is not None
+    statement, amounts = cycle.statement(), beside_others(task, task.cls.amounts)
+    if not cycle.framework.allocatable(task.job.queue, amounts):
+        drop(cycle, f"{task.key} does not get its place again: {no_room(cycle, task, amounts)}")
+        return
+    if not affordable(cycle, statement)(task.job.queue, amounts):
+        return  # nobody has said yet that the one before is really going
     cycle.state.ledger.release(step.hold)
     choice = Trial(cycle, LOOKS).with_cards(task, step.target, step.allocations)
     if choice is None:
@@ -143,7 +150,6 @@ def hand_over(cycle: Cycle) -> None:
     if task.job.is_pending():
         cycle.framework.job_enqueued(task.job)
         task.job.promise_minimum()
-    statement = cycle.statement()
     statement.place(task, choice)
     if not cycle.framework.job_ready(task.job):
         statement.rollback()
