@@ -18,7 +18,6 @@ from pumice.cli.data_dir import default_data_dir, is_held, kubeconfig_of
 from pumice.cli.emulated import driver_of_machines
 from pumice.cli.local_view import FILLS, Fill, as_json, places, shares_table
 from pumice.cli.tables import GAP, width_of
-from pumice.devices.claimed_rows import with_claims
 from pumice.devices.device_type import CardRow
 from pumice.devices.registry import all_card_rows
 from pumice.local.place import Place
@@ -212,6 +211,7 @@ def _rows(kubeconfig: Path) -> list[CardRow]:
 
 def cards_and_pods(kubeconfig: Path) -> tuple[list[CardRow], dict[str, str]]:
     """The cards of a cluster with who is on them, and the names of its pods by UID. Raises Unavailable."""
+    from pumice.devices.claimed_rows import with_claims
 
     async def lists(kube: KubeClient) -> tuple[list[Json], ...]:
         return (await kube.list(NODES))["items"], (await kube.list(PODS))["items"], *await claims_in(kube)

@@ -17,7 +17,6 @@ from pumice.cli.data_dir import DATA_DIR, default_data_dir
 from pumice.cli.output import Output, document
 from pumice.cli.tables import wide_console
 from pumice.cli.top_tabs import claims_in
-from pumice.devices.claimed_rows import with_claims
 from pumice.devices.registry import all_card_rows
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import NODES, PODS
@@ -70,6 +69,8 @@ def tell(data: DataDir, output: Output, *, look: Look = look, patience: float = 
         reported = f"the cluster (pid {facts['pid']}) runs, but its API server does not answer: {why}"
         print(document({"running": True, **facts, "error": why}, 0) if output is Output.JSON else reported)
         raise SystemExit(1) from error
+    from pumice.devices.claimed_rows import with_claims
+
     known = [convert(Pod, pod) for pod in pods]
     rows = with_claims(all_card_rows([convert(Node, node) for node in nodes], known), slices, claims)
     problem = scheduler_problem(facts, patience)
