@@ -259,7 +259,9 @@ class Reader:
         else:
             self._script(block, beside)
         for job in beside:
-            self.demand(f"kill -INT -- -{job}; wait {job} || [ $? -eq 130 ]")
+            self.demand(f"kill -INT -- -{job}")
+        for job in beside:
+            self.demand(f"wait {job} || [ $? -eq 130 ]")
 
     def _script(self, block: Block, beside: list[str]) -> None:
         typed, printed = [], []

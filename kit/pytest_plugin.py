@@ -43,7 +43,7 @@ def pytest_runtest_makereport(
 LONGEST = (
     "benchmarks/tests/test_benchmarks_before_a_server_run.py", "benchmarks/tests/test_benchmarks_of_daemons_run.py",
     "benchmarks/tests/test_every_benchmark_runs.py", "tests/scenarios/test_the_wheel.py",
-    "tests/property/test_histories.py", "lab/tests/scenarios/test_a_cluster_of_this_machine.py",
+    "tests/scenarios/test_pages.py", "tests/property/test_histories.py", "lab/tests/scenarios/test_a_cluster_of_this_machine.py",
     "tests/scenarios/test_two_schedulers.py", "tests/scenarios/test_controllers_that_die.py",
     "tests/native/test_vgpu_every_program.py", "tests/scenarios/test_running_without_a_cluster.py",
     "tests/scenarios/test_any_terminal.py", "tests/native/test_vgpu_fair.py", "tests/property/test_whose_call.py",
