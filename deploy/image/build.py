@@ -83,7 +83,7 @@ def build(wheel: Path) -> oci.Image:
 
 
 def version() -> str:
-    (found,) = re.findall(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text("utf-8"), re.M)
+    (found,) = re.findall(r'^__version__ = "(.+)"', (ROOT / "src/pumice/__init__.py").read_text("utf-8"), re.M)
     return str(found)
 
 

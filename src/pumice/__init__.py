@@ -1,6 +1,6 @@
 """Pumice: fractions of GPUs and NPUs, on one machine or a Kubernetes cluster."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ import yaml
 from kit.control_plane import KINDS, Api, control_plane, write_kubeconfig
 from kit.installing import CONF, DEVICES, IMAGES, ROOT, WORKLOAD, blocks, create, hamis, program, run, titles, volcanos
 
+from pumice import __version__
 from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import Json
 
@@ -75,7 +76,7 @@ def daemons(place: Place) -> list[str]:
 
 def test_from_volcano_and_back_half_by_half(place: Place) -> None:
     place.put(*volcanos())
-    ours, theirs = "pumice/pumice:0.1.0", list(IMAGES.values())
+    ours, theirs = f"pumice/pumice:{__version__}", list(IMAGES.values())
     assert daemons(place) == theirs
     for title in titles(VOLCANO):
         place.run(VOLCANO, title)
@@ -157,7 +158,7 @@ def test_from_a_release_of_helms_back_to_volcanos_release(place: Place) -> None:
         "kubectl -n kube-system delete daemonset volcano-device-plugin\n"
         "helm upgrade pumice deploy/chart --install --namespace volcano-system --take-ownership --force-conflicts",
         place.folder, *kube)  # fmt: skip
-    assert set(daemons(place)) == {"pumice/pumice:0.1.0"}
+    assert set(daemons(place)) == {f"pumice/pumice:{__version__}"}
     own = {"volcano-scheduler.conf": "actions: allocate\n"}
     place.api.merge("/api/v1/namespaces/volcano-system/configmaps/volcano-scheduler-configmap", {"data": own})
     place.run(BACK, "By Helm to Volcano")

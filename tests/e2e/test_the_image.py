@@ -23,6 +23,7 @@ import yaml
 from kit import real_kubelet
 from kit.installing import CHART, helm
 
+from pumice import __version__
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Json
 from pumice_lab import kube_control_plane, pki
@@ -166,7 +167,7 @@ def test_the_manifests_as_they_are_run_the_image_and_the_guides_pod_has_its_shar
         world.kubectl("create", "-f", str(ROOT / "deploy/manifests" / file))
     daemons = [pod for pod in world.until_ready(DAEMONS, 150) if _maker(pod) in DAEMONS]
     images = {pod["status"]["containerStatuses"][0]["image"] for pod in daemons}
-    assert {name.removeprefix("docker.io/") for name in images} == {"pumice/pumice:0.1.0"}
+    assert {name.removeprefix("docker.io/") for name in images} == {f"pumice/pumice:{__version__}"}
 
     pod = yaml.safe_load((ROOT / "examples/vgpu-user-guide/hami-pod.yaml").read_text())
     pod["spec"]["containers"][0] |= {"image": real_kubelet.IMAGE, "imagePullPolicy": "Never", "command": ["sleep", "1000"]}

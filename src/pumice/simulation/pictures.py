@@ -74,7 +74,8 @@ def moves_page(answer: Answer, cards: Sequence[CardView]) -> str:
     more = f"<p>{len(cards) - ROWS:,} more cards of these nodes are not shown.</p>" if len(cards) > ROWS else ""
     starts = "".join(f"<li>{escape(one.pod)} starts on {escape(_where(one.target))}</li>" for one in answer.starts)
     starts += "".join(f"<li>{escape(one.node)} card {one.card} is free</li>" for one in answer.frees)
-    cost = f"{answer.cost.restarts} restarts, {span(answer.cost.lost)} of work lost" if answer.moves else ""
+    restarts = f"{answer.cost.restarts} restart{'' if answer.cost.restarts == 1 else 's'}"
+    cost = f"{restarts}, {span(answer.cost.lost)} of work lost" if answer.moves else ""
     picture = _svg("Cards now and then", LABEL + 2 * BAR + 30, height, text) if shown else ""
     return _page("pumice defrag plan", f"{answer.goal}: {answer.summary}", cost, f"{table}<ul>{starts}</ul>{picture}{more}")
 
