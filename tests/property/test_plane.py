@@ -17,7 +17,7 @@ import pytest
 from tests.property.history.runner import draw, shrunk
 from tests.property.plane.__main__ import FOUND
 from tests.property.plane.defects import Defect, defects
-from tests.property.plane.door import CONF, PlaneDoor, virtually
+from tests.property.plane.door import PlaneDoor, conf_of, virtually
 from tests.property.test_histories import first_seed, quiet
 
 __all__ = ["quiet"]
@@ -34,7 +34,7 @@ def played(faults: int, seed: int) -> Iterator[PlaneDoor]:
 
     done = 0
     while done < faults:
-        found = draw(seed, door, steps=STEPS, drive=virtually, conf=CONF)
+        found = draw(seed, door, steps=STEPS, drive=virtually, conf=conf_of(seed))
         if found.complaints:
             pytest.fail(shrunk(found, door, drive=virtually).text(), pytrace=False)
         done += doors[-1].faults
@@ -68,7 +68,7 @@ def test_a_seed_plays_the_same_story_each_time() -> None:
             await super().end()
 
     for _ in range(2):
-        draw(11, Watched, steps=12, drive=virtually, conf=CONF)
+        draw(11, Watched, steps=12, drive=virtually, conf=conf_of(11))
     assert len(seen[0]) > 50
     assert seen[0] == seen[1]
 

@@ -58,6 +58,7 @@ CONFS = {
     "filters": conf("gang", "predicates", sharing("VGPU")),
 }  # fmt: skip
 APART = {
+    "making room by importance": _without("proportion").replace("allocate, backfill", "allocate, preempt, backfill"),
     "held for gangs": SCHEDULER_CONF.replace("name: gang\n", "name: gang\n    arguments:\n      pumice.gangReservation: 20s\n"),
     "moved by the scheduler": MOVING + SCHEDULER_CONF.replace("allocate, backfill", "allocate, backfill, defrag").replace(
         "SchedulePolicy: lookahead", "SchedulePolicy: spread"),

@@ -35,7 +35,7 @@ def play(seed: int, faults: int, minutes: float, *, shrink: bool) -> int:
     """Return 1 where a history broke a promise, which is printed with its seed as a short story. ``minutes``: end after so
     many, however many faults were played."""
     from tests.property.history.runner import draw, shrunk
-    from tests.property.plane.door import CONF, PlaneDoor, virtually
+    from tests.property.plane.door import PlaneDoor, conf_of, virtually
 
     doors: list[PlaneDoor] = []
 
@@ -46,7 +46,7 @@ def play(seed: int, faults: int, minutes: float, *, shrink: bool) -> int:
     struck: Counter[tuple[str, str]] = Counter()
     played, first, began, end = 0, seed, time.process_time(), time.monotonic() + 60 * minutes
     while played < faults and (time.monotonic() < end or seed == first):
-        found = draw(seed, door, steps=STEPS, drive=virtually, conf=CONF)
+        found = draw(seed, door, steps=STEPS, drive=virtually, conf=conf_of(seed))
         played += doors[-1].faults
         struck += doors[-1].struck
         if found.complaints:

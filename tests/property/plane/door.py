@@ -23,7 +23,7 @@ from kit.virtual_time import VirtualClock, VirtualLoop
 from tests.property.history.door import Door
 from tests.property.history.registry import Op, View
 from tests.property.plane import judge
-from tests.property.plane.kinds import CENTRAL, MODE, NEVER, NODES, PLANE, PROCESSES, SLICED
+from tests.property.plane.kinds import CENTRAL, MODE, NEVER, NODES, PLANE, PROCESSES, SLICED, URGENT
 from tests.property.plane.node import Node, Running
 from tests.property.plane.processes import Connection, Doom, Fault, Process
 
@@ -41,8 +41,9 @@ RESOURCES: dict[str, Resource] = {
     "pods": kinds.PODS, "podgroups": volcano.POD_GROUPS, "jobs": volcano.JOBS, "deployments": kinds.DEPLOYMENTS}  # fmt: skip
 OF_KIND = {"Pod": "pods", "PodGroup": "podgroups", "Job": "jobs", "Deployment": "deployments"}
 CARDS, MIB_EACH, MIB_SLICED = 2, 16000, 24576
-CONF = "no shares"
-"""The configuration of the histories: where queues had shares, a gang that was let in would keep others out, as in Volcano."""
+CONFS = ("no shares", "no shares", "making room by importance")
+"""The configurations of the histories, in turn by seed: where queues had shares, a gang that was let in would keep others out, as
+in Volcano."""
 LEASE, HANDED_OUT = "volcano", "pumice.io/vgpu-handed-out"
 STORM = 400
 """So many writes within a second are more than any decision of one process needs in a cluster of three nodes."""
@@ -54,12 +55,18 @@ FOREVER = 1e9
 """Seconds without faults after which everything that can run runs, and after which all that ended is swept."""
 
 
+def conf_of(seed: int) -> str:
+    """Return under which configuration a history of that seed is played."""
+    return CONFS[seed % len(CONFS)]
+
+
 class PlaneDoor(Door):
     name = PLANE
     pauses = (0.2, 1.0, 5.0)
 
     def __init__(self, conf: str, rng: Random) -> None:
         super().__init__(conf, rng)
+        self.makes_room = "preempt" in conf
         self.clock = VirtualClock()
         self.struck: Counter[tuple[str, str]] = Counter()
         self.faults = 0
@@ -92,6 +99,7 @@ class PlaneDoor(Door):
         self.api = self.hands.api
         await self.hands.create(kinds.CONFIGMAPS, {"metadata": {"name": SCHEDULER_CONFIGMAP, "namespace": SYSTEM},
                                                    "data": {"volcano-scheduler.conf": self.conf}}, SYSTEM)  # fmt: skip
+        await self.hands.create(kinds.PRIORITY_CLASSES, objects.priority_class(URGENT, 100))
         runs = {"scheduler a": self._run_scheduler, "scheduler b": self._run_scheduler, "controller": self._run_controller,
                 "kube-controllers": self._run_kube_controllers}  # fmt: skip
         for node in self.nodes.values():
@@ -222,12 +230,21 @@ class PlaneDoor(Door):
         if self._writes[process.name] > STORM:
             self.checker.complain("storm", f"{process.name} wrote {STORM} times within a second, at last: {effect}")
             raise ApiError(429, "TooManyRequests", "this is a storm", retry_after=1.0)
+        if effect == "DELETE pods" and process.name.startswith("scheduler") and not self.schedulers_hurt:
+            self._evicted(process)
         if effect != "POST pods binding":
             return
         found = self.api.storage.get(_stored(LEASES), SYSTEM, LEASE)
         holder = found.value()["spec"].get("holderIdentity") or "" if found is not None else ""
         if holder and not holder.startswith(f"{process.name} "):
             self.checker.complain("lease", f"{process.name} binds a pod while {holder.rpartition(' ')[0]} has the lease")
+
+    def _evicted(self, process: Connection) -> None:
+        pods = self._listed(kinds.PODS)
+        name = process.writes_to.rpartition("/")[2]
+        for pod in pods:
+            if pod["metadata"]["name"] == name and (why := judge.evicted_for_nobody(pod, pods)):
+                self.checker.complain("evicted", why)
 
     # -- what holds -------------------------------------------------------------------------------------------------------
 
@@ -366,7 +383,8 @@ class PlaneDoor(Door):
         nodes = self._listed(kinds.NODES)
         pods, groups = self._unforged(), list(self.store.tables["PodGroup"].values())
         bound = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") in ("Pending", None)]
-        return [*judge.asleep(nodes, pods), *judge.half_gangs(nodes, pods, groups),
+        starving = judge.urgent_asleep(nodes, pods) if self.makes_room else []
+        return [*judge.asleep(nodes, pods), *starving, *judge.half_gangs(nodes, pods, groups),
                 *judge.whole_gangs_asleep(nodes, pods, groups), *judge.torn_gangs(pods, groups, self.stood, self.disturbed),
                 *(f"{Store.key(pod)} is bound and does not start" for pod in bound), *self._said_wrongly(nodes),
                 *(f"{name} does not run" for name, process in self.processes.items() if not process.alive)]  # fmt: skip

@@ -142,6 +142,30 @@ def asleep(nodes: list[Json], pods: list[Json]) -> list[str]:
     return found
 
 
+def urgent_asleep(nodes: list[Json], pods: list[Json]) -> list[str]:
+    """Return a sentence for each pod by itself that waits although a node would have what it asks for without the less important
+    ones there that are by themselves as well."""
+    found = []
+    for pod in pods:
+        least = pod["spec"].get("priority", 0)
+        if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp") or _gang(pod) or least <= 0:
+            continue
+        stays = [p for p in pods if _gang(p) or p["spec"].get("priority", 0) >= least or p["status"].get("phase") != "Running"]
+        if node := _place(pod, nodes, stays):
+            key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            found.append(f"{key} waits, and less important pods stay on {node}")
+    return found
+
+
+def evicted_for_nobody(pod: Json, pods: Iterable[Json]) -> str:
+    """Return why a pod by itself is told to go for nobody: no pod that is more important waits. Empty where one does."""
+    mine = pod["spec"].get("priority", 0)
+    waiting = [p for p in pods if not p["spec"].get("nodeName") and p["spec"].get("priority", 0) > mine]
+    if _gang(pod) or waiting:
+        return ""
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']} is told to go, and nobody more important waits"
+
+
 def _sliced_place(pod: Json, nodes: list[Json], placed: list[Json]) -> str:
     """Return the first node that has free slots for the only container of a pod that wants slices: one on each card."""
     containers = pod["spec"]["containers"]

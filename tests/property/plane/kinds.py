@@ -11,6 +11,8 @@ from tests.property.history.registry import Op, View, kind
 from tests.property.plane.node import LIFE, NUMBER
 
 MODE = "volcano.sh/vgpu-mode"
+URGENT = "urgent"
+"""The PriorityClass of pods for which, where the configuration makes room, others go."""
 NEVER = "never"
 """The beginning of the names of gangs that want more than there is."""
 
@@ -25,7 +27,7 @@ SLICE_SIZES = (3000, 6000, 6000, 9000, 12000, 20000)
 SIZES = (1000, 2000, 4000, 8000, 12000, 16000)
 EFFECTS = {
     "scheduler": (*["POST pods binding"] * 3, "PATCH pods status",
-                  "PATCH podgroups status", "PATCH pods", "PUT leases", "POST leases"),
+                  "PATCH podgroups status", "PATCH pods", "PUT leases", "POST leases", "DELETE pods"),
     "controller": ("POST pods", "POST podgroups", "PATCH podgroups", "PATCH jobs status", "DELETE pods"),
     "kube-controllers": ("POST pods", "POST replicasets", "DELETE pods", "PATCH deployments status"),
     "kubelet": ("PATCH pods status", "PATCH nodes status", "DELETE pods"),
@@ -110,6 +112,17 @@ def filled(view: View, rng: Random) -> list[Op]:
             amounts[part]["volcano.sh/vgpu-memory"] = str(rng.choice((8000, 12000, 16000)))
     sliced = [make(f"{name}-m{at}", rng, slices=True) for at in range(2)]
     return [_create("pods", pod) for pod in (*shared, *sliced)]
+
+
+@kind("urgent pods come to a full cluster", 4, PLANE)
+def urgent_come(view: View, rng: Random) -> list[Op]:
+    name = f"u{rng.getrandbits(24):06x}"
+    urgent = [make(f"{name}-{at}", rng, priorityClassName=URGENT) for at in range(rng.choice((1, 1, 2, 4)))]
+    for pod in urgent:
+        pod["metadata"]["annotations"][MODE] = "hami-core"
+        amounts = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": str(rng.choice((8000, 12000, 16000)))}
+        pod["spec"]["containers"] = [{**pod["spec"]["containers"][0], "resources": {"limits": amounts, "requests": amounts}}]
+    return [*filled(view, rng), {"do": "wait", "seconds": rng.choice((0.1, 1.0, 3.0))}, *(_create("pods", pod) for pod in urgent)]
 
 
 @kind("a pod on the plane is replaced while it goes", 4, PLANE)
@@ -254,6 +267,19 @@ def stopped_amid(view: View, rng: Random) -> list[Op]:
     return [*faults, *gang, {"do": "wait", "seconds": rng.choice((0.1, 0.5, 1.0, 2.0))},
             {"do": "stop", "process": f"scheduler {rng.choice('ab')}", "seconds": rng.choice((20.0, 40.0))},
             {"do": "wait", "seconds": 30.0}]  # fmt: skip
+
+
+@kind("a plugin dies while it cuts for a pod, and the pod goes", 3, PLANE)
+def cut_short(view: View, rng: Random) -> list[Op]:
+    """What is left of the slice is nobody's when the plugin comes back."""
+    name = f"c{rng.getrandbits(24):06x}"
+    step = rng.choice(("make slice", "fill slice", "fill slice", "drain slice", "remove slice"))
+    pod = make(name, rng, slices=True)
+    pod["spec"]["terminationGracePeriodSeconds"] = 0
+    done = rng.random() < 0.5
+    return [{"do": "kill", "process": f"plugin {SLICED}", "writes": 0, "done": done, "only": step, "at once": False},
+            _create("pods", pod), {"do": "wait", "seconds": rng.choice((1.0, 2.0, 3.0))},
+            {"do": "delete", "kind": "Pod", "key": f"default/{name}", "now": True}, {"do": "wait", "seconds": 8.0}]  # fmt: skip
 
 
 @kind("several things befall processes at once", 4, PLANE)

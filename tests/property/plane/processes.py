@@ -69,6 +69,8 @@ class Connection(FaultyCluster):
         self.doom: Doom | None = None
         self.killed: Callable[[], None] = lambda: None
         self.dead = False
+        self.writes_to = ""
+        """The path of the write that arrives now."""
         self.away_until = self.deaf_until = 0.0
         """Until when nothing, or no list and watch, is answered."""
 
@@ -92,6 +94,7 @@ class Connection(FaultyCluster):
         if fault is not None:
             self.struck[f"{fault.code}{' done' if fault.done else ''}", effect] += 1
         if fault is None or fault.done:
+            self.writes_to = path
             self.witness(self, effect)
             answer = await super().request(verb, path, params=params, body=body, content_type=content_type)
         if doomed:
