@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kit.claim_worlds import World
+from pumice.claims.filling import Rank
 from pumice.claims.reading import claim_of, class_of, results_of, slice_of
 from pumice.claims.reasons import Cause, Unallocated
 from pumice.claims.search import BUDGET, allocate, finished
@@ -23,7 +24,7 @@ Answer = tuple[str, Any]
 """``ok`` with the allocations, ``none``, or ``error``; the last two with a text."""
 
 
-def ours(world: World, budget: int = BUDGET) -> Answer:
+def ours(world: World, budget: int = BUDGET, rank: Rank | None = None) -> Answer:
     now = Slices(map(slice_of, world.slices))
     results = [result for claim in world.in_use for result in results_of(claim)]
     usage = usage_of(results, now, usage_of(results, Slices(map(slice_of, world.seen))))
@@ -31,7 +32,7 @@ def ours(world: World, budget: int = BUDGET) -> Answer:
     node = Node(world.node["metadata"]["name"], world.node["metadata"]["labels"])
     numbers = count()
     found = finished(allocate(list(map(claim_of, world.claims)), node, now, classes, usage,
-                              share_id=lambda: f"share-{next(numbers)}", budget=budget))  # fmt: skip
+                              share_id=lambda: f"share-{next(numbers)}", budget=budget, rank=rank))  # fmt: skip
     if isinstance(found, Unallocated):
         return "none" if found.cause is Cause.NODE else "error", found.text
     return "ok", [allocation.as_json() for allocation in found]

@@ -95,6 +95,15 @@ class Cluster:
         self._count()
         return [f"{device.request} {device.place.id.device}" for one in found for device in one.devices]
 
+    def would_give(self, claim: Object) -> bool:
+        """Return whether a claim would get its devices; nothing is written."""
+        return not isinstance(finished(self.search(claim)), Unallocated)
+
+    def keep(self, claim: Object, found: Sequence[Allocation]) -> None:
+        """Write an allocation that somebody else found."""
+        self.claims += ({**claim, "status": {"allocation": one.as_json()}} for one in found)
+        self._count()
+
     def question(self, *claims: Object) -> Object:
         """Return the question to Kubernetes' allocator."""
         defaults = {"allocationMode": "ExactCount", "count": 1}  # those that the API server sets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +14,7 @@ from kit.objects import node, pod
 from pumice.audit import claim_rules
 from pumice.audit.auditor import shares_of
 from pumice.effects.vocabulary import Bind, Deallocate, SchedulerEffect
+from pumice.scheduler.engine import Engine
 from pumice.wire.quantity import parse_quantity
 
 Json = dict[str, Any]
@@ -37,6 +38,8 @@ class ClaimWorld(World):
         self.refuse_claim: Callable[[Bind], bool] = lambda bind: False
         self.clears = True
         """The controller clears claims of pods that are gone at once; else when the test says so."""
+        self.mapped: dict[str, list[Json]] = {}
+        """By pod which request serves which container's resource."""
         self._gone: list[str] = []
 
     # -- objects ------------------------------------------------------------------------------------------------------
@@ -65,6 +68,16 @@ class ClaimWorld(World):
                 case "DeviceClass":
                     self.device_classes[obj["metadata"]["name"]] = obj
                     state.put_class(value)
+
+    def restarted(self) -> Engine:
+        """A second engine that has seen the objects only, claims last."""
+        engine = super().restarted()
+        state = engine.state.device_claims
+        shown = ((state.put_class, self.device_classes), (state.put_slice, self.slices), (state.put_claim, self.claims))
+        for put, table in shown:
+            for obj in table.values():
+                put(copy.deepcopy(obj))
+        return engine
 
     def withdraw(self, kind: str, key: str) -> None:
         state = self.engine.state.device_claims
@@ -116,8 +129,11 @@ class ClaimWorld(World):
             self.engine.bind_failed(effect.uid, self.now)
             return
         for one in effect.device_claims:
+            if one.made is not None and f"{one.namespace}/{one.name}" not in self.claims:
+                self.publish(copy.deepcopy(one.made))
+                self.mapped[effect.uid] = [dict(each) for each in one.mappings]
             held = self.claims[f"{one.namespace}/{one.name}"]
-            assert held["metadata"]["uid"] == one.uid
+            assert one.made is not None or held["metadata"]["uid"] == one.uid
             status = held.setdefault("status", {})
             assert "allocation" in status or one.allocation is not None, "a reservation of a claim without devices"
             status.setdefault("allocation", one.allocation)
@@ -128,6 +144,8 @@ class ClaimWorld(World):
         if not bound:
             for one in effect.device_claims:
                 self._unreserve(f"{one.namespace}/{one.name}", effect.uid)
+                if one.made is not None:
+                    self.withdraw("ResourceClaim", f"{one.namespace}/{one.name}")
 
     def forget_pod(self, obj: Json) -> None:
         super().forget_pod(obj)
@@ -160,6 +178,14 @@ class ClaimWorld(World):
             self.publish(self.claims[key])
 
     # -- looking ------------------------------------------------------------------------------------------------------
+
+    def nodes_as_counted(self) -> Iterable[Json]:
+        """Resources in whose place a class stands are counted by devices, where a node offers none of them itself."""
+        names = {one["resourceName"] for served in self.mapped.values() for one in served}
+        names |= {name for one in self.device_classes.values() if (name := one["spec"].get("extendedResourceName"))}
+        for obj in self.nodes.values():
+            offered = obj["status"]["allocatable"]
+            yield {**obj, "status": {**obj["status"], "allocatable": {**dict.fromkeys(names, "1000000"), **offered}}}
 
     def check(self) -> None:
         super().check()

@@ -225,3 +225,43 @@ def test_a_driver_that_restarts_goes_on_and_one_with_half_a_book_asks_the_api_se
             await here.until(back)
 
     with_a_node(work)
+
+
+def test_two_containers_of_two_requests_on_one_card_are_each_held_to_their_own(with_a_node: With) -> None:
+    """Acceptance case 24: another driver keeps limits by device, and the second request overwrites the first."""
+
+    async def work(here: World) -> None:
+        async with here.driver():
+            sizes = {"small": "4Gi", "large": "8Gi"}
+            requests = [{"name": name, "exactly": {"deviceClassName": "gpu.pumice.io", "capacity": {"requests": {
+                "memory": size, "cores": "10"}}}} for name, size in sizes.items()]  # fmt: skip
+            claim = await here.kube.create(RESOURCE_CLAIMS, {
+                "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "two", "namespace": "default"},
+                "spec": {"devices": {"requests": requests}}})  # fmt: skip
+            claim["metadata"]["finalizers"] = [CLAIM_PROTECTION]
+            claim = await here.kube.update(RESOURCE_CLAIMS, claim)
+            results = [{"request": name, "driver": "gpu.pumice.io", "pool": "n1", "device": "gpu-0-shared",
+                        "shareID": f"11111111-2222-4333-8444-00000000000{at}",
+                        "consumedCapacity": {"memory": size, "cores": "10"}}
+                       for at, (name, size) in enumerate(sizes.items())]  # fmt: skip
+            claim["status"] = {"allocation": {"devices": {"results": results}}}
+            claim = await here.kube.update(RESOURCE_CLAIMS, claim, subresource="status")
+            containers = [{"name": name, "image": "i", "command": ["sh", "-c", "env; sleep 100"],
+                           "resources": {"claims": [{"name": "gpu", "request": name}]}} for name in sizes]  # fmt: skip
+            spec = {"nodeName": "n1", "containers": containers, "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
+                    "resourceClaims": [{"name": "gpu", "resourceClaimName": "two"}]}  # fmt: skip
+            await here.kube.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"},
+                                          "spec": spec})  # fmt: skip
+            await here.node.until("p", "Running")
+            uid = claim["metadata"]["uid"]
+            for name, mib in (("small", 4096), ("large", 8192)):
+                page = limits_page.parse((here.folder / "vgpu/vgpu/claim-limits" / uid / name / "limits").read_bytes())
+                assert page is not None
+                assert [(card.uuid, card.memory >> 20, card.cores) for card in page.cards] == [("GPU-0", mib, 10)]
+
+                async def said(name: str = name, mib: int = mib) -> bool:
+                    return f"CUDA_DEVICE_MEMORY_LIMIT_0={mib}m" in await here.node.log("p", container=name)
+
+                await here.until(said)
+
+    with_a_node(work)

@@ -164,7 +164,7 @@ def demanding(row: Row) -> dict[str, Any]:
     if row.what is What.POD:
         return pod("a", cpu="1", annotations={row.path[-1]: "restricted"})
     obj = queue("team")
-    values = {"capability": {"deviceclass/gpu": "4"}, "deserved": {"cpu": "4"}, "dequeueStrategy": "fifo",
+    values = {"deserved": {"cpu": "4"}, "dequeueStrategy": "fifo",
               "extendClusters": [{"name": "far"}]}  # fmt: skip
     if row.path[0] == "metadata":
         obj["metadata"]["annotations"] = {row.path[-1]: "root/team"}

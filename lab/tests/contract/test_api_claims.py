@@ -69,6 +69,21 @@ def test_a_claim_that_could_be_misread_is_refused(api: Api, namespace: str, want
     assert cause in answer.json["message"]
 
 
+def test_admin_access_is_for_namespaces_that_are_labelled_for_it(api: Api, namespace: str) -> None:
+    """Acceptance case 13 of claims, the second half."""
+    wanted = claim(exactly(), {**exactly(adminAccess=True), "name": "look"})
+    template = {"metadata": {"name": f"t-{next(_count)}"}, "spec": {"spec": wanted["spec"]}}
+    for path, obj in ((claims(namespace), wanted), (f"{GROUP}/namespaces/{namespace}/resourceclaimtemplates", template)):
+        answer = api.call("POST", path, obj)
+        assert answer.code == 422
+        assert answer.json["details"]["causes"][0]["field"] == "spec.devices.requests[1].adminAccess"
+        assert "requires the `resource.kubernetes.io/admin-access: true` label" in answer.json["message"]
+    label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    assert api.call("PATCH", f"/api/v1/namespaces/{namespace}", label, media="application/merge-patch+json").code == 200
+    made = api.create(claims(namespace), wanted)
+    assert made["spec"]["devices"]["requests"][1]["exactly"]["adminAccess"] is True
+
+
 def test_what_is_claimed_stays(api: Api, namespace: str) -> None:
     made = api.create(claims(namespace), claim())
     change = {"spec": {"devices": {"requests": [exactly(count=2)]}}}

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from pumice.claims.allocation import Allocation, allocations
 from pumice.claims.attributes import Constraining
+from pumice.claims.filling import Filling, Rank
 from pumice.claims.ledger import Draft
 from pumice.claims.objects import RESULTS_MOST, DeviceClass, ResourceClaim
 from pumice.claims.reasons import Cause, FitError, RequestReasons, Rule, Unallocated
@@ -30,20 +31,23 @@ Search = Generator[None, None, T]
 
 def allocate(
     claims: Sequence[ResourceClaim], node: Node, slices: Slices, classes: Mapping[str, DeviceClass], usage: Usage, *,
-    share_id: Callable[[], str], budget: int = BUDGET,
+    share_id: Callable[[], str], budget: int = BUDGET, rank: Rank | None = None,
 ) -> Search[tuple[Allocation, ...] | Unallocated]:  # fmt: skip
     """Search devices on the node for claims that have none yet. Nothing is taken: the caller writes what was found.
 
-    ``share_id`` makes a fresh UUID for each share of a device."""
+    ``share_id`` makes a fresh UUID for each share of a device; ``rank`` says which devices are tried first, where that is not for
+    their drivers to say."""
     pools, asked = slices.pools_of(node), list[Claim]()
     try:
         asked += prepared(claims, classes)
-        search = _Searching(asked, pools, Draft(usage, slices, {pool.id: pool for pool in pools}), budget)
+        search = _Searching(asked, pools, Draft(usage, slices, {pool.id: pool for pool in pools}), budget, rank)
         yield from search.prepare(usage)
         found = yield from search.run()
-    except Fault as fault:
-        return Unallocated(Cause.CLAIM, str(fault), _reasons(asked))
-    except _SpentError:
+    except (Fault, _SpentError) as end:
+        if rank is not None:  # in the drivers' order it may never come to that device, or be done earlier
+            return (yield from allocate(claims, node, slices, classes, usage, share_id=share_id, budget=budget))
+        if isinstance(end, Fault):
+            return Unallocated(Cause.CLAIM, str(end), _reasons(asked))
         return Unallocated(Cause.BUDGET, f"the search was given up after {budget} steps", _reasons(asked))
     if found:
         return allocations(asked, search.draft.taken, node.name, share_id)
@@ -83,13 +87,15 @@ class _Searching:
     pools: list[NodePool]
     draft: Draft
     budget: int
+    rank: Rank | None = None
 
     def prepare(self, usage: Usage) -> Search[None]:
         """Find out what ``All`` means; for the others look when they are reached. Raises Fault."""
         untouched = Draft(usage, self.draft.slices, self.draft.pools)
+        ranked = None if self.rank is None else Filling(usage).in_order(self.pools, self.rank)
         for claim in self.claims:
             for ask in (ask for asks in claim.requests for ask in asks):
-                places = (place for pool in self.pools for place in pool.devices)
+                places = iter(ranked) if ranked is not None else (place for pool in self.pools for place in pool.devices)
                 if ask.takes_all:
                     yield from self._meant_by_all(ask, places)
                 else:

@@ -7,8 +7,9 @@ them: what a node does not see does not matter as long as the slices that it see
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from pumice.claims.attributes import cards_of
@@ -81,6 +82,10 @@ class Slices:
         self._named: dict[PoolID, dict[str, list[tuple[int, str, Device]]]] = {}
         """Devices by name with their generations and their only node, of pools that were asked for."""
         self._pools: dict[str, tuple[Node, list[NodePool]]] = {}
+        self._make_numbers: dict[Hashable, int] = {}
+        self._makes: dict[str, frozenset[int]] = {}
+        """By slice the capacities of its devices, whichever devices have them."""
+        self._cards: dict[PoolID, tuple[int, dict[str, Mapping[str, Counter]]]] = {}
         for one in slices:
             self.put(one)
 
@@ -89,6 +94,13 @@ class Slices:
         changed = self.remove(one.name)
         self._known[one.name] = one
         self._by_pool[one.pool].append(one)
+        self._makes[one.name] = frozenset(
+            self._make_numbers.setdefault(
+                (device.allow_multiple_allocations, tuple(sorted(device.capacity.items(), key=itemgetter(0)))),
+                len(self._make_numbers),
+            )
+            for device in one.spec.devices
+        )
         self._index(one.pool)
         return changed | {one.pool}
 
@@ -98,6 +110,7 @@ class Slices:
         if one is None:
             return set()
         self._by_pool[one.pool].remove(one)
+        del self._makes[one.name]
         self._index(one.pool)
         self.selections.forget(one.name)
         return {one.pool}
@@ -112,6 +125,27 @@ class Slices:
     def may_concern(self, node: str) -> set[PoolID]:
         """Return the pools that the node may have devices of."""
         return self._of_node.get(node, set()) | self._of_any
+
+    def makes_of(self, node: str) -> frozenset[int]:
+        """Return a value that is the same for nodes whose devices have the same capacities, whatever is in use of them."""
+        return frozenset().union(*(self._makes[one.name] for pool in self.may_concern(node) for one in self._by_pool[pool]))
+
+    def cards_in(self, pool: PoolID) -> tuple[int, dict[str, Mapping[str, Counter]]]:
+        """Return how many cards the newest generation of a pool has, each a device or a counter set, and the counter sets."""
+        if pool not in self._cards:
+            newest = max((one.spec.pool.generation for one in self._by_pool.get(pool, ())), default=0)
+            specs = [one.spec for one in self._by_pool.get(pool, ()) if one.spec.pool.generation == newest]
+            sets: dict[str, Mapping[str, Counter]] = {}
+            for spec in specs:
+                sets.update((one.name, one.counters) for one in spec.shared_counters)
+            alone = sum(not device.consumes_counters for spec in specs for device in spec.devices)
+            self._cards[pool] = alone + len(sets), sets
+        return self._cards[pool]
+
+    def device_of(self, id_: DeviceID) -> Device | None:
+        """Return a published device of the newest generation that has it; None of one that is not published."""
+        named = self._devices_named(id_)
+        return named[0][1] if named else None
 
     def concerns(self, node: str) -> bool:
         """Return whether there is such a pool."""
@@ -145,6 +179,7 @@ class Slices:
             self._of_any.add(pool)
         self._places[pool] = now
         self._named.pop(pool, None)
+        self._cards.pop(pool, None)
         if not slices:
             del self._by_pool[pool], self._places[pool]
 

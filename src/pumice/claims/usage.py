@@ -29,6 +29,8 @@ class Usage:
     """Counters that devices in use were last seen to consume."""
     cards: Mapping[str, str] = field(default_factory=dict)
     """By UUID the cards that others than claims hold, and who; under the empty one those that hold nobody knows which."""
+    sharers: Mapping[DeviceID, int] = field(default_factory=dict)
+    """The number of shares of a device that are in use."""
 
     @property
     def devices(self) -> frozenset[DeviceID]:
@@ -40,6 +42,7 @@ def usage_of(results: Iterable[Result], slices: Slices, before: Usage | None = N
     exclusive: set[DeviceID] = set()
     consumed: dict[DeviceID, dict[str, Fraction]] = {}
     shared: set[DeviceID] = set()
+    sharers: dict[DeviceID, int] = {}
     for result in results:
         id_ = DeviceID(result.driver, result.pool, result.device)
         if result.admin_access:
@@ -48,6 +51,7 @@ def usage_of(results: Iterable[Result], slices: Slices, before: Usage | None = N
             exclusive.add(id_)
             continue
         shared.add(id_)
+        sharers[id_] = sharers.get(id_, 0) + 1
         sums = consumed.setdefault(id_, {})
         for name, amount in result.consumed_capacity.items():
             sums[name] = sums.get(name, NONE) + max(NONE, amount)  # whoever writes less than nothing frees nothing
@@ -57,7 +61,7 @@ def usage_of(results: Iterable[Result], slices: Slices, before: Usage | None = N
         for id_ in exclusive | shared
         if (consumption := known.get(id_, slices.consumption_of(id_))) is not None
     }  # fmt: skip
-    return Usage(frozenset(exclusive), frozenset(shared), consumed, remembered)
+    return Usage(frozenset(exclusive), frozenset(shared), consumed, remembered, sharers=sharers)
 
 
 def free_counters(usage: Usage, pool: NodePool, slices: Slices) -> dict[tuple[str, str], Fraction] | DeviceID:

@@ -51,6 +51,9 @@ SLICES: Mapping[str, tuple[Resource, type[Any] | None]] = {
     "csiDrivers": (kinds.CSI_DRIVERS, None),
     "csiStorageCapacities": (kinds.CSI_STORAGE_CAPACITIES, None),
     "volumeAttachments": (kinds.VOLUME_ATTACHMENTS, None),
+    "deviceClasses": (kinds.DEVICE_CLASSES, None),
+    "resourceSlices": (kinds.RESOURCE_SLICES, None),
+    "resourceClaims": (kinds.RESOURCE_CLAIMS, None),
     "deviceReports": (kinds.CONFIGMAPS, ConfigMap),
     "pods": (kinds.PODS, Pod),
 }
@@ -136,6 +139,9 @@ def engine_of(case: Case) -> Engine:
         "priorityClasses": lambda o: state.groups.put_priority_class(convert(PriorityClass, o)),
         "podGroups": lambda o: state.groups.put_group(convert(PodGroup, o)),
         **{key: partial(state.volumes.put, kind) for key, kind in STORAGE.items()},
+        "deviceClasses": state.device_claims.put_class,
+        "resourceSlices": state.device_claims.put_slice,
+        "resourceClaims": state.device_claims.put_claim,
         "pods": lambda o: _put_pod(state, convert(Pod, o), case.now),
     }
     for kind, action in put.items():
@@ -213,6 +219,8 @@ def trimmed(obj: dict[str, Any], kind: type[Any] | None) -> dict[str, Any]:
         meta = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
         allowed = (obj.get("status") or {}).get("disruptionsAllowed")  # of a PodDisruptionBudget
         kept = {} if allowed is None else {"status": {"disruptionsAllowed": allowed}}
+        if (obj.get("status") or {}).get("allocation"):  # of a ResourceClaim
+            kept = {"status": {key: obj["status"][key] for key in ("allocation", "reservedFor") if key in obj["status"]}}
         return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": meta, **kept}
     slim: dict[str, Any] = _full(msgspec.to_builtins(convert(kind, obj)))
     notes = slim.get("metadata", {}).get("annotations")

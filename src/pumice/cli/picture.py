@@ -18,6 +18,7 @@ from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.scheduler.engine import Engine
 from pumice.wire import kinds, names
 from pumice.wire.device_config_text import parse_device_config
+from pumice.wire.kubernetes import DEVICES
 from pumice.wire.objects import ConfigMap
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
 from pumice.wire.share_hours import DAY, config_map_of
@@ -69,7 +70,8 @@ async def collect(kube: Cluster, configmap: str, *, runs: bool = False) -> Case:
     case = await configuration(kube, configmap)
     for key, (resource, kind) in SLICES.items():
         if resource is not kinds.CONFIGMAPS:
-            case.objects[key] = [trimmed(item, kind) for item in await _list(kube, resource)]
+            remarks = case.remarks if resource.group == DEVICES else None
+            case.objects[key] = [trimmed(item, kind) for item in await _list(kube, resource, remarks=remarks)]
     device_types = engine_of(Case(case.now, case.scheduler_conf, case.device_config)).device_types
     followed = dict.fromkeys(source for device_type in device_types for source in device_type.reports)
     case.objects["deviceReports"] = [
@@ -107,7 +109,10 @@ async def _list(
         return (await kube.list(resource, namespace, label_selector=label)).get("items") or []
     except ApiError as error:
         if error.code == 403 and remarks is not None:
-            remarks.append(f"ConfigMaps labelled {label} may not be read with these credentials; their nodes say nothing here")
+            remarks.append(
+                f"ConfigMaps labelled {label} may not be read with these credentials; their nodes say nothing here" if label
+                else f"{resource.plural} may not be read with these credentials; pods with claims cannot be judged here"
+            )  # fmt: skip
         elif error.code != 404:
             raise
     return []

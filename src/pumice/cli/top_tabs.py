@@ -25,9 +25,9 @@ from pumice.local.shares import Share, shares
 from pumice.model.amount import MIB
 from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cards import CardReading, Cards, CardsUnavailable
-from pumice.ports.cluster import ApiError, Json
+from pumice.ports.cluster import ApiError, Cluster, Json
 from pumice.wire import variables
-from pumice.wire.kinds import NODES, PODS
+from pumice.wire.kinds import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from pumice.wire.objects import Node, Pod, convert
 
 if TYPE_CHECKING:
@@ -211,14 +211,26 @@ def _rows(kubeconfig: Path) -> list[CardRow]:
 
 def cards_and_pods(kubeconfig: Path) -> tuple[list[CardRow], dict[str, str]]:
     """The cards of a cluster with who is on them, and the names of its pods by UID. Raises Unavailable."""
+    from pumice.devices.claimed_rows import with_claims
 
-    async def lists(kube: KubeClient) -> tuple[list[Json], list[Json]]:
-        return (await kube.list(NODES))["items"], (await kube.list(PODS))["items"]
+    async def lists(kube: KubeClient) -> tuple[list[Json], ...]:
+        return (await kube.list(NODES))["items"], (await kube.list(PODS))["items"], *await claims_in(kube)
 
-    nodes, pods = _ask(kubeconfig, lists)
+    nodes, pods, slices, claims = _ask(kubeconfig, lists)
     found = [convert(Pod, pod) for pod in pods]
     names = {pod.metadata.uid: f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in found}
-    return all_card_rows([convert(Node, node) for node in nodes], found), names
+    return with_claims(all_card_rows([convert(Node, node) for node in nodes], found), slices, claims), names
+
+
+async def claims_in(kube: Cluster) -> tuple[list[Json], list[Json]]:
+    """Return what drivers publish, and all ResourceClaims; none where the cluster has no such kinds, or does not let us see
+    them."""
+    try:
+        return (await kube.list(RESOURCE_SLICES))["items"], (await kube.list(RESOURCE_CLAIMS))["items"]
+    except ApiError as error:
+        if error.code in (403, 404):
+            return [], []
+        raise
 
 
 def queues_of(kubeconfig: Path) -> list[QueueView]:

@@ -104,6 +104,10 @@ class ReserveClaim:
     name: str
     uid: str
     allocation: dict[str, Any] | None = None
+    made: dict[str, Any] | None = None
+    """The claim as it is made first, for extended resources of the pod; its name is a fixed one."""
+    mappings: tuple[dict[str, str], ...] = ()
+    """The requests of it that serve containers' resources, for the pod's status."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,11 @@
-"""The ResourceClaims that a pod names, or that were made for it of templates (``resource.k8s.io``)."""
+"""The ResourceClaims that a pod names, or that were made for it of templates (``resource.k8s.io``), and what it asks by resource.
+"""
 
 from __future__ import annotations
 
 from pumice.model.refusal import Refusal
-from pumice.wire.objects import Pod
+from pumice.wire.objects import Container, Pod
+from pumice.wire.quantity import parse_quantity
 
 
 def claims_of(pod: Pod) -> dict[str, str] | Refusal:
@@ -19,4 +21,17 @@ def claims_of(pod: Pod) -> dict[str, str] | Refusal:
         claim = claim or made[name]
         if claim:  # of a template it may be said that none is needed
             found[f"{pod.metadata.namespace}/{claim}"] = name
+    return found
+
+
+def amounts_of(container: Container) -> dict[str, int | None]:
+    """Return the amounts that a container requests, limits without a request included; None of what is no whole number."""
+    found: dict[str, int | None] = {}
+    for name, quantity in {**container.resources.limits, **container.resources.requests}.items():
+        try:
+            value = parse_quantity(quantity)
+        except ValueError:
+            found[name] = None
+        else:
+            found[name] = max(0, int(value)) if value.denominator == 1 or value <= 0 else None
     return found

@@ -133,9 +133,6 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.POD, NUMA_POLICY, "no NUMA node is looked at, and the pod demands one", Shown.WAITS,
         lambda pod: pod.metadata.annotations.get(NUMA_POLICY) in ("restricted", "single-numa-node"),
         ("metadata", "annotations", NUMA_POLICY)),
-    Row(What.QUEUE, "deviceclass/<class>", "devices of claims are not counted: no quota bounds them", Shown.EVENT,
-        lambda queue: any("deviceclass/" in name for name in {**queue.spec.capability, **queue.spec.deserved}),
-        ("spec", "capability")),
     Row(What.QUEUE, "spec.extendClusters", "no job is sent to another cluster", Shown.EVENT,
         lambda queue: bool(queue.spec.extend_clusters), ("spec", "extendClusters")),
 

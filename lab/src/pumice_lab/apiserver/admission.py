@@ -10,7 +10,7 @@ from typing import Any
 
 from pumice.wire.quantity import parse_quantity
 from pumice_lab.apiserver.backend import Backend
-from pumice_lab.apiserver.errors import FieldProblem, forbidden, invalid, invalid_value, not_found
+from pumice_lab.apiserver.errors import FieldProblem, forbidden, forbidden_value, invalid, invalid_value, not_found
 from pumice_lab.apiserver.quotas import count
 from pumice_lab.apiserver.registry import Kind
 from pumice_lab.apiserver.storage import Storage
@@ -23,6 +23,8 @@ Json = dict[str, Any]
 _CLASSES = "scheduling.k8s.io/priorityclasses"
 _FOREVER = ("default", "kube-system", "kube-public", "kube-node-lease")
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_CLAIMS = (("resource.k8s.io", "ResourceClaim"), ("resource.k8s.io", "ResourceClaimTemplate"))
+_ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 _UNREADY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
@@ -45,10 +47,28 @@ def on_create(backend: Backend, kind: Kind, value: Json) -> None:
     elif kind.id == ("", "Service"):
         if problems := give_addresses(backend.storage, value):
             raise invalid("", "Service", value["metadata"].get("name", ""), problems)
+    elif kind.id in _CLAIMS:
+        if problems := _admin_access(backend, value):
+            raise invalid(*kind.id, value["metadata"].get("name", ""), problems)
     elif kind.id == ("scheduling.k8s.io", "PriorityClass"):
         _one_default(backend, value)
     elif kind.id == ("", "ResourceQuota"):
         count(backend.storage, value)
+
+
+def _admin_access(backend: Backend, value: Json) -> list[FieldProblem]:
+    """Whoever looks at devices that others have does so from a namespace that was labelled for it."""
+    spec = value.get("spec") or {}
+    requests = ((spec.get("spec") or spec).get("devices") or {}).get("requests") or ()
+    asking = next((at for at, one in enumerate(requests) if (one.get("exactly") or {}).get("adminAccess")), None)
+    if asking is None:
+        return []
+    namespace = backend.storage.get("v1/namespaces", "", value["metadata"]["namespace"])
+    labels = (namespace.value()["metadata"].get("labels") or {}) if namespace is not None else {}
+    if labels.get(_ADMIN_ACCESS) == "true":
+        return []
+    why = f"admin access to devices requires the `{_ADMIN_ACCESS}: true` label on the containing namespace"
+    return [forbidden_value(f"spec.devices.requests[{asking}].adminAccess", why)]
 
 
 def on_update(backend: Backend, kind: Kind, value: Json, subresource: str) -> None:

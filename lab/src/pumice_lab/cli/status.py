@@ -16,6 +16,7 @@ from pumice.cli.cards_table import cards_table
 from pumice.cli.data_dir import DATA_DIR, default_data_dir
 from pumice.cli.output import Output, document
 from pumice.cli.tables import wide_console
+from pumice.cli.top_tabs import claims_in
 from pumice.devices.registry import all_card_rows
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import NODES, PODS
@@ -36,17 +37,18 @@ def status(
     tell(DataDir((data_dir or default_data_dir()).expanduser().absolute()), output)
 
 
-Look = Callable[[DataDir, float], Coroutine[Any, Any, tuple[list[Json], list[Json]]]]
+Look = Callable[[DataDir, float], Coroutine[Any, Any, tuple[list[Json], ...]]]
 
 
-async def look(data: DataDir, patience: float) -> tuple[list[Json], list[Json]]:
-    """Nodes and pods of a cluster that runs. Raises ApiError, OSError, or TimeoutError after ``patience`` seconds."""
+async def look(data: DataDir, patience: float) -> tuple[list[Json], ...]:
+    """Return nodes and pods of a cluster that runs, ResourceSlices and ResourceClaims. Raises ApiError, OSError, or TimeoutError
+    after ``patience`` seconds."""
     from pumice.adapters.kube import KubeClient
 
     async with asyncio.timeout(patience), KubeClient.from_kubeconfig(data.kubeconfig) as kube:
         nodes = await kube.list(NODES)
         pods = await kube.list(PODS)
-        return nodes["items"], pods["items"]
+        return nodes["items"], pods["items"], *await claims_in(kube)
 
 
 def tell(data: DataDir, output: Output, *, look: Look = look, patience: float = 5.0) -> None:
@@ -61,14 +63,16 @@ def tell(data: DataDir, output: Output, *, look: Look = look, patience: float = 
         print(document({"running": True, "ready": False}, 0) if output is Output.JSON else reported)
         raise SystemExit(1)
     try:
-        nodes, pods = asyncio.run(look(data, patience))
+        nodes, pods, slices, claims = asyncio.run(look(data, patience))
     except (ApiError, OSError, TimeoutError) as error:
         why = str(error) or f"nothing came within {patience:.0f} s"
         reported = f"the cluster (pid {facts['pid']}) runs, but its API server does not answer: {why}"
         print(document({"running": True, **facts, "error": why}, 0) if output is Output.JSON else reported)
         raise SystemExit(1) from error
+    from pumice.devices.claimed_rows import with_claims
+
     known = [convert(Pod, pod) for pod in pods]
-    rows = all_card_rows([convert(Node, node) for node in nodes], known)
+    rows = with_claims(all_card_rows([convert(Node, node) for node in nodes], known), slices, claims)
     problem = scheduler_problem(facts, patience)
     if problem:
         facts["scheduler_problem"] = problem

@@ -148,7 +148,7 @@ class ClaimManager:
 
     async def prepare(self, pod: Json) -> None:
         """Before the first container of a pod. Raises NotPrepared."""
-        wanted = pod["spec"].get("resourceClaims") or ()
+        wanted = [*(pod["spec"].get("resourceClaims") or ()), *_for_resources(pod)]
         if not wanted:
             return
         async with self._turn:
@@ -235,6 +235,11 @@ class ClaimManager:
             for info in self.claims.values():
                 if (info.namespace, info.name) == (pod["metadata"]["namespace"], name):
                     found += _ids(info, used.get("request") or "")
+        said = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+        for served in said.get("requestMappings") or ():
+            for info in self.claims.values() if served["containerName"] == container["name"] else ():
+                if (info.namespace, info.name) == (pod["metadata"]["namespace"], said["resourceClaimName"]):
+                    found += _ids(info, served["requestName"])
         return [Allocation(cdi_devices=tuple(dict.fromkeys(found)))] if found else []
 
     # -- memory ---------------------------------------------------------------------------------------------------
@@ -281,6 +286,12 @@ def _ids(info: ClaimInfo, request: str) -> Iterable[str]:
         for device in devices:
             if not request or any(name.partition("/")[0] == request for name in device.requests):
                 yield from device.cdi
+
+
+def _for_resources(pod: Json) -> list[Json]:
+    """Return the claim that the scheduler has made for extended resources of the pod, as if the pod named it."""
+    said = (pod.get("status") or {}).get("extendedResourceClaimStatus")
+    return [{"name": "", "resourceClaimName": said["resourceClaimName"]}] if said else []
 
 
 def _running(pod: Json) -> bool:

@@ -89,8 +89,8 @@ def test_programs_are_told_the_cards_and_the_pods(data: DataDir, capsys: pytest.
     pod = {"metadata": {"name": "p", "namespace": "a", "annotations": {names.VGPU_IDS: "GPU-a,NVIDIA,3000,50:"}},
            "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}}  # fmt: skip
 
-    async def answer(data: DataDir, patience: float) -> tuple[list[object], list[object]]:
-        return [node], [pod]
+    async def answer(data: DataDir, patience: float) -> tuple[list[object], ...]:
+        return [node], [pod], [], []
 
     with data.hold():
         data.write_facts({**FACTS, "pid": 4711})

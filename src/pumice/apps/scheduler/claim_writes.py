@@ -25,7 +25,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json
 from pumice.scheduler.state.device_claims import DeviceClaims
 from pumice.scheduler.state.known_claims import CONSUMERS_MOST
-from pumice.wire.kinds import RESOURCE_CLAIMS
+from pumice.wire.kinds import PODS, RESOURCE_CLAIMS
 from pumice.wire.kubernetes import CLAIM_PROTECTION
 from pumice.wire.volcano import stamp
 
@@ -106,7 +106,56 @@ class ClaimWrites:
     async def undo(self, effect: Bind) -> None:
         """The pod is not bound: its reservations are taken back, and devices that were allocated for it."""
         for one in effect.device_claims:
-            await self._give_back(one.namespace, one.name, one.uid, effect.uid, allocated=one.allocation is not None)
+            if one.made is None:
+                await self._give_back(one.namespace, one.name, one.uid, effect.uid, allocated=one.allocation is not None)
+            else:
+                await self._unmake(effect, one)
+
+    async def _unmake(self, effect: Bind, one: ReserveClaim) -> None:
+        """Delete the claim that was made for extended resources of a pod that is not bound, as kube-scheduler does."""
+        try:
+            claim = await self._made_for(effect, one)
+            if claim is None:
+                return
+            uid = claim["metadata"]["uid"]
+            await self._give_back(one.namespace, one.name, uid, effect.uid, allocated=True)
+            await self.cluster.delete(RESOURCE_CLAIMS, one.name, one.namespace, uid=uid)
+            await self._map(effect, None)
+        except ApiError as error:
+            if error.code != 404:  # it is the pod's, and the next try finds it
+                log.warning("claim not deleted claim=%s/%s pod=%s cause=%s", one.namespace, one.name, effect.uid, error)
+
+    async def _made_for(self, effect: Bind, one: ReserveClaim) -> Json | None:
+        """Return the claim of that name where it was made for the pod. Raises ApiError."""
+        try:
+            claim = await self.cluster.get(RESOURCE_CLAIMS, one.name, one.namespace)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+        owners = claim["metadata"].get("ownerReferences") or ()
+        return claim if any(owner.get("uid") == effect.uid for owner in owners) else None
+
+    async def _make(self, effect: Bind, one: ReserveClaim) -> Json | None:
+        """Make the claim for extended resources of the pod, or go on with the one that an earlier try has made."""
+        assert one.made is not None
+        try:
+            claim = await self.cluster.create(RESOURCE_CLAIMS, one.made, one.namespace)
+        except ApiError as error:
+            if error.code != 409:
+                raise
+            claim_there = await self._made_for(effect, one)
+            if claim_there is None:
+                raise Refused("another claim has its name") from None
+            return claim_there
+        self._answered(claim, made=True)
+        return claim
+
+    async def _map(self, effect: Bind, one: ReserveClaim | None) -> None:
+        """Say in the pod's status which request serves which container, for the kubelet; None: no longer."""
+        said = None if one is None else {"resourceClaimName": one.name, "requestMappings": list(one.mappings)}
+        body = {"metadata": {"uid": effect.uid}, "status": {"extendedResourceClaimStatus": said}}
+        await self.cluster.patch(PODS, effect.name, body, effect.namespace, subresource="status", kind="strategic")
 
     async def deallocate(self, effect: Deallocate) -> None:
         """Give back devices that no node which can use them serves the pod with."""
@@ -135,13 +184,19 @@ class ClaimWrites:
         """Raises ApiError, Refused."""
         if not self.here(effect.uid):
             raise Refused(WENT)
-        claim = await self._get(one.namespace, one.name, one.uid)
+        claim = await (self._get(one.namespace, one.name, one.uid) if one.made is None else self._make(effect, one))
         if claim is None or claim["metadata"].get("deletionTimestamp"):
             raise Refused("it is gone, or going")
+        await self._reserve_seen(effect, one, claim)
+        if one.made is not None:
+            await self._map(effect, one)
+
+    async def _reserve_seen(self, effect: Bind, one: ReserveClaim, claim: Json) -> None:
         status = claim.setdefault("status", {})
         users = status.get("reservedFor") or []
+        made = one.made is not None
         if any(user.get("uid") == effect.uid for user in users):
-            self._answered(claim)
+            self._answered(claim, made=made)
             return
         shown = status.get("allocation")
         if shown is None and one.allocation is None:
@@ -157,7 +212,7 @@ class ClaimWrites:
         if shown is None:
             status["allocation"] = {**(one.allocation or {}), "allocationTimestamp": stamp(self.clock.now())}
         status["reservedFor"] = [*users, {"resource": "pods", "name": effect.name, "uid": effect.uid}]
-        self._answered(await self.cluster.update(RESOURCE_CLAIMS, claim, subresource="status"))
+        self._answered(await self.cluster.update(RESOURCE_CLAIMS, claim, subresource="status"), made=made)
 
     async def _give_back(self, namespace: str, name: str, uid: str, pod: str, *, allocated: bool) -> None:
         try:
@@ -186,11 +241,14 @@ class ClaimWrites:
             if answer.get("metadata", {}).get("uid") == uid and not claim["metadata"].get("deletionTimestamp"):
                 self._answered(answer)
 
-    def _answered(self, claim: Json) -> None:
-        """Tell of a claim as it was answered; one that the watch has shown to be gone since stays gone."""
+    def _answered(self, claim: Json, *, made: bool = False) -> None:
+        """Tell of a claim as it was answered; one that the watch has shown to be gone since stays gone. ``made``: by us, so that
+        the watch may not have shown it."""
         meta = claim["metadata"]
         known = self.claims.claims.get(f"{meta.get('namespace', '')}/{meta['name']}")
-        if known is not None and known.uid == meta.get("uid"):
+        if (known is not None and known.uid == meta.get("uid")) or (
+            known is None and made and not self.claims.went(str(meta.get("uid", "")))
+        ):
             self.seen(claim)
 
     async def _get(self, namespace: str, name: str, uid: str) -> Json | None:

@@ -1,4 +1,4 @@
-"""Findings in files of scheduler configuration, device ConfigMaps and pods, each with its line. Pure: text in, values out.
+"""Findings in files of scheduler configuration, device ConfigMaps, pods and claims, each with its line. Text in, values out.
 
 What a file is, is told by what is in it: an ``actions``/``tiers`` document, an ``nvidia``/``vnpus`` document, a ConfigMap
 that holds one of them, or anything with a pod in it. Other documents are left alone.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pumice.devices.lint.claims import lint_claims
 from pumice.devices.lint.devices import EMPTY_DEVICES, is_empty, lint_devices
 from pumice.devices.lint.finding import Finding
 from pumice.devices.lint.pods import lint_pods
@@ -40,6 +41,7 @@ def lint_files(texts: dict[str, str], device_types: Sequence[DeviceSharing] = ()
             findings.append(Finding(file, 1, why, error=True))
     parts = [part for document in documents for part in _parts(*document)]
     findings += [finding for file, _, document in documents for finding in _keys(file, document)]
+    findings += lint_claims((file, document) for file, _, document in documents)
     config = DeviceConfig()
     for kind, file, text, line, _ in parts:
         if kind == "devices":

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 from pumice.effects.vocabulary import OpenGate
 from pumice.scheduler.cycle.cycle import Cycle
-from pumice.scheduler.cycle.statement import Evict, Statement
+from pumice.scheduler.cycle.statement import Evict, Statement, charge_by_claims
 from pumice.scheduler.placing.evaluation import Choice
+from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.jobs import Job, QueueState, Task
 from pumice.scheduler.state.resources import Vector, add
+from pumice.scheduler.state.state import State
 from pumice.scheduler.state.tasks import Gate, Status, by_queue
 from pumice.wire.names import ROOT_QUEUE
 
@@ -69,7 +71,7 @@ def no_room(cycle: Cycle, task: Task, amounts: Vector) -> str:
     return f"queue {queue.name} has no room left for it" + (f" ({short})" if short else "")
 
 
-# -- costs of cards that are known only once they are chosen (``PodClass.quota_known_late``) ---------------------------
+# -- costs of cards and devices that are known only once they are chosen (``PodClass.quota_known_late``) ----------------
 
 
 May = Callable[[QueueState, Vector], bool]
@@ -87,7 +89,7 @@ class Cost:
 
     def accepted(self, choice: Choice) -> bool:
         assert self.task.job is not None
-        amounts = self.cycle.state.charges.of(self.task.cls, choice.allocations)
+        amounts = cost_for(self.cycle.state, self.task, self.task.cls, choice)
         if amounts is None:
             return True  # what the class says was looked at before
         if self.may(self.task.job.queue, beside_others(self.task, amounts)):
@@ -98,7 +100,21 @@ class Cost:
 
 def cost_of(cycle: Cycle, task: Task, may: May) -> Cost | None:
     """None for a pod whose class says all that it costs."""
-    return Cost(cycle, task, may) if task.cls.quota_known_late else None
+    return Cost(cycle, task, may) if task.cls.quota_known_late or task.cls.device_claims else None
+
+
+def cost_for(state: State, task: Task, cls: PodClass, choice: Choice) -> Vector | None:
+    """Return what its queue must have room for, if the pod, as one of that class, has these cards and devices; None where that
+    is what the class says."""
+    claims = charge_by_claims(state, task, choice)
+    amounts = state.charges.of(cls, choice.allocations, claims.own)
+    fresh = [one for one in claims.shared if task.job is None or one not in task.job.queue.claims_held]
+    if not fresh:
+        return amounts
+    total = dict(cls.amounts if amounts is None else amounts)
+    for _, more in fresh:
+        add(total, more)
+    return total
 
 
 def agreed(cycle: Cycle, task: Task) -> Callable[[Choice], bool] | None:

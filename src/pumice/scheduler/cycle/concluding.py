@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
+from pumice.claims.by_resource import ANNOTATION, ByResource, name_for
 from pumice.effects import vocabulary as effects
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.statement import Evict, Nomination, Place, Statement, Step
@@ -123,13 +127,29 @@ def _bind(cycle: Cycle, step: Place, gang: str) -> None:
 def _device_claims(cycle: Cycle, task: Task) -> tuple[effects.ReserveClaim, ...]:
     """Return what is to be written of its claims before the pod is bound."""
     claims = cycle.state.device_claims
-    return tuple(
-        effects.ReserveClaim(
-            *named(one.key), one.uid, decision.allocation.as_json() if decision is not None else None
-        )
-        for one in cycle.state.ledger.placements[task.uid].claims
-        for decision in [claims.decisions.get(one.uid)]
-    )
+    found = []
+    for one in cycle.state.ledger.placements[task.uid].claims:
+        decision, claim = claims.decisions.get(one.uid), claims.claims.get(one.key)
+        allocation = decision.allocation.as_json() if decision is not None else None
+        if decision is not None and claim is not None and claim.by_resource is not None:
+            found.append(_new_claim(task, claim.by_resource, {one.request for one in decision.results}, one.uid, allocation))
+        else:
+            found.append(effects.ReserveClaim(*named(one.key), one.uid, allocation))
+    return tuple(found)
+
+
+def _new_claim(
+    task: Task, resources: ByResource, served: Collection[str], uid: str, allocation: dict[str, Any] | None
+) -> effects.ReserveClaim:
+    """Return the claim for a pod's extended resources as it is made, with the requests that have devices."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": task.name, "uid": task.uid, "controller": True}
+    name = name_for(task.name, task.uid)
+    made = {
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": resources.spec(served),
+        "metadata": {"name": name, "namespace": task.namespace, "annotations": {ANNOTATION: "true"}, "ownerReferences": [owner]},
+    }  # fmt: skip
+    mappings = tuple(one.as_json() for one in resources.mappings if one.request in served)
+    return effects.ReserveClaim(task.namespace, name, uid, allocation, made, mappings)
 
 
 def evict(cycle: Cycle, step: Evict, *, gently: bool = False) -> None:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from pumice.scheduler.framework import Framework
 from pumice.scheduler.placing.evaluation import Choice
+from pumice.scheduler.state.claim_charges import ClaimCharge, Part
 from pumice.scheduler.state.jobs import Task
 from pumice.scheduler.state.ledger import Placement, Receipt
 from pumice.scheduler.state.resources import Vector
@@ -32,6 +33,7 @@ class Before(NamedTuple):
     node: str
     charged: Vector | None
     hopeless: bool
+    shared_claims: tuple[Part, ...] = ()
 
 
 class Place(Struct, frozen=True):
@@ -86,7 +88,7 @@ class Statement:
         """Reserve the chosen cards and node for a pending pod."""
         before = _before(task)
         receipt = self.state.ledger.reserve(self._placement(task, choice))
-        task.charged = self.state.charges.of(task.cls, choice.allocations)
+        self._charge(task, choice)
         _move(task, Status.ALLOCATED, choice.node, hopeless=False)
         self.steps.append(Place(task, receipt, before, choice))
         self.framework.placed(task)
@@ -97,13 +99,14 @@ class Statement:
             if isinstance(step, Place):
                 self.state.nominations.put_by(step.task)
                 _move(step.task, Status.PIPELINED, step.choice.node, hopeless=step.before.hopeless)
+                step.task.shared_claims = step.before.shared_claims
                 step.task.charged = step.before.charged  # now that its queue has back what it was charged for these cards
 
     def take_up(self, task: Task, choice: Choice) -> None:
         """Give a pod the place that is kept for it and that nobody has to leave first."""
         before = Before(Status.PENDING, "", None, task.hopeless)
         receipt = self.state.nominations.take_up(task)
-        task.charged = self.state.charges.of(task.cls, choice.allocations)
+        self._charge(task, choice)
         _move(task, Status.ALLOCATED, choice.node, hopeless=False)
         self.steps.append(Place(task, receipt, before, choice))
         self.framework.placed(task)
@@ -161,6 +164,11 @@ class Statement:
         return Placement(task.uid, choice.node, task.request, choice.allocations, marks=task.marks, features=task.features,
                        claims=claims)  # fmt: skip
 
+    def _charge(self, task: Task, choice: Choice) -> None:
+        """Find what its queue is charged for these cards and devices, before it is."""
+        claims = charge_by_claims(self.state, task, choice)
+        task.charged, task.shared_claims = self.state.charges.of(task.cls, choice.allocations, claims.own), claims.shared
+
     def _undo(self, step: Step) -> None:
         self.state.ledger.undo(step.receipt)
         self.evicts -= isinstance(step, Evict)
@@ -170,7 +178,15 @@ class Statement:
         _move(task, before.status, before.node, hopeless=before.hopeless)
         if isinstance(step, Place | Nomination):
             self.framework.removed(task)
-        task.charged = before.charged
+        task.charged, task.shared_claims = before.charged, before.shared_claims
+
+
+def charge_by_claims(state: State, task: Task, choice: Choice) -> ClaimCharge:
+    """Return what the devices that were chosen for a pod's claims cost its queue."""
+    if not choice.claims:
+        return ClaimCharge()
+    claims = state.device_claims
+    return claims.charge_of(task.uid, zip(claims.keys_of(task.uid), choice.claims, strict=True))
 
 
 def _serial(step: Step) -> int:
@@ -178,7 +194,7 @@ def _serial(step: Step) -> int:
 
 
 def _before(task: Task) -> Before:
-    return Before(task.status, task.node, task.charged, task.hopeless)
+    return Before(task.status, task.node, task.charged, task.hopeless, task.shared_claims)
 
 
 def _move(task: Task, status: Status, node: str, *, hopeless: bool) -> None:

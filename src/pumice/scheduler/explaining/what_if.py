@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pumice.devices.offers import Occupant
 from pumice.model.refusal import FitError
+from pumice.scheduler.cycle.charging import cost_for
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.statement import Statement
 from pumice.scheduler.engine import Engine
@@ -98,7 +99,7 @@ class Payer:
         framework = self.engine.framework
         if cls.request.best_effort and not cls.device_requests:
             return self.queue.open  # backfill places it, whatever its queue has
-        amounts = self.engine.state.charges.of(cls, choice.allocations) or cls.amounts
+        amounts = cost_for(self.engine.state, self.task, cls, choice) or cls.amounts
         return not framework.overused(self.queue) and framework.allocatable(self.queue, amounts)
 
 

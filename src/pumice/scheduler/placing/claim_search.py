@@ -16,16 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.claims.allocation import Allocation
-from pumice.claims.objects import ResourceClaim
+from pumice.claims.objects import ClaimDevices, ResourceClaim
 from pumice.claims.reasons import Cause, Unallocated
 from pumice.claims.search import BUDGET, Search, allocate
 from pumice.claims.selecting import Selections
 from pumice.claims.slices import Node
+from pumice.devices.card_policies import POLICIES
 from pumice.model.cards import Allocation as Grant
 from pumice.model.refusal import FitError, Short
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.known_claims import CONSUMERS_MOST, Reserved, Wanted
-from pumice.scheduler.state.nodes import Rows
+from pumice.scheduler.state.nodes import BY_CLAIM, Rows
 from pumice.scheduler.state.state import State
 from pumice.wire.selectors import Requirements, parse_node_term
 
@@ -92,21 +93,32 @@ class ClaimSearch:
         """Return where the claims may have devices, as far as can be said without a search."""
         ledger = self.state.ledger
         found = ledger.table.live.copy()
-        searched = False
+        searched = np.zeros(len(found), bool)
         for one in cls.device_claims:
             selector = self._selector(one)
             if selector is None:
-                searched = True
+                searched |= self._wanted_on(one)
             elif selector:
                 found &= ledger.terms.labels.match_any(selector)[: len(found)]
         cut = found if rows is None else found[rows]
-        if searched:
+        if searched.any():
             places = np.arange(len(found)) if rows is None else rows
+            at_all = searched if rows is None else searched[rows]
             concerns, name = self.state.device_claims.slices.concerns, ledger.table.name
-            at = np.flatnonzero(cut)
+            at = np.flatnonzero(cut & at_all)
             for place, row in zip(at.tolist(), places[at].tolist(), strict=True):
                 cut[place] = concerns(name(row))
         return np.asarray(cut)
+
+    def _wanted_on(self, one: Wanted) -> Mask:
+        """Return per row whether a claim without devices is wanted there: one for extended resources where the node lacks any."""
+        table = self.state.ledger.table
+        if one.by_resource is None or any(name not in table.by_claim for name, _ in one.by_resource.parts):
+            return np.ones(table.capacity, bool)
+        lacks = np.zeros(table.capacity, bool)
+        for name, _ in one.by_resource.parts:
+            lacks |= table.alloc[:, table.dim(name)] >= BY_CLAIM
+        return lacks
 
     def not_refused(self, cls: PodClass, rows: Rows | None, fits: Mask, exact: int = 0) -> Mask:
         """Return those of the nodes on which no search has failed; up to so many are searched ``exact``-ly."""
@@ -129,7 +141,7 @@ class ClaimSearch:
         known = self._known(cls, node) if not shares else None
         if known is not None:
             return known
-        prepared = self._prepared(cls)
+        prepared = self._prepared(cls, node)
         if isinstance(prepared, Unallocated):
             return prepared
         asked, places = prepared
@@ -195,7 +207,8 @@ class ClaimSearch:
         claims, row = self.state.device_claims, self.state.ledger.table.row_of.get(node, -1)
         facts = self.state.ledger.table.facts[row] if row >= 0 else None
         shares, judged = self.state.ledger.shares_news.get(node, 0), claims.judged_by(one for one in cls.device_claims if one.key)
-        return claims.revision(node), shares, judged, facts and id(facts.labels)
+        offered = tuple(one.by_resource and self._devices_on(one, node) for one in cls.device_claims)
+        return claims.revision(node), shares, judged, facts and id(facts.labels), offered
 
     # -- nodes as they will be ----------------------------------------------------------------------------------------
 
@@ -204,7 +217,7 @@ class ClaimSearch:
     ) -> Found | Unallocated:
         """Return the devices there once these pods have given back what they alone use, and others have what is promised.
         ``shares``: see ``on``."""
-        prepared = self._prepared(cls)
+        prepared = self._prepared(cls, node)
         if isinstance(prepared, Unallocated):
             return prepared
         asked, places = prepared
@@ -255,7 +268,7 @@ class ClaimSearch:
 
     # -- what is asked ------------------------------------------------------------------------------------------------
 
-    def _prepared(self, cls: PodClass) -> tuple[list[ResourceClaim], list[int]] | Unallocated:
+    def _prepared(self, cls: PodClass, node: str) -> tuple[list[ResourceClaim], list[int]] | Unallocated:
         """Return the claims that have no devices, and their places among the pod's."""
         claims, asked, places = self.state.device_claims, list[ResourceClaim](), list[int]()
         for place, one in enumerate(cls.device_claims):
@@ -266,9 +279,23 @@ class ClaimSearch:
                     return Unallocated(Cause.CLAIM, f"ResourceClaim {one.key} is used by {CONSUMERS_MOST} pods, as many as may")
             if self._selector(one) is None:
                 namespace, _, name = one.key.partition("/")
-                asked.append(ResourceClaim(namespace or cls.constraints.namespace, name or one.name, one.spec.devices))
-                places.append(place)
+                devices = self._devices_on(one, node)
+                if devices.requests or one.by_resource is None:
+                    asked.append(ResourceClaim(namespace or cls.constraints.namespace, name or one.name, devices))
+                    places.append(place)
         return asked, places
+
+    def _devices_on(self, one: Wanted, node: str) -> ClaimDevices:
+        """Return the requests of a claim; of one for extended resources those for which the node offers none itself."""
+        table = self.state.ledger.table
+        row = table.row_of.get(node, -1)
+        if one.by_resource is None or row < 0:
+            return one.spec.devices
+        own = {name for name, _ in one.by_resource.parts if name in table.by_claim and table.by_plugin(row, name)}
+        if not own:
+            return one.spec.devices
+        names = frozenset().union(*(requests for name, requests in one.by_resource.parts if name not in own))
+        return ClaimDevices(tuple(request for request in one.spec.devices.requests if request.name in names))
 
     def _selector(self, one: Wanted) -> tuple[Requirements | None, ...] | None:
         """Return the terms of the nodes that can use the devices of the claim; none: all nodes. None: it has no devices.
@@ -298,5 +325,17 @@ class ClaimSearch:
         usage = claims.usage(node, without, plus)
         if cards:
             usage = replace(usage, cards=cards)
+        policy = POLICIES.get(self.state.settings.policy)
         return allocate(asked, Node(node, labels), claims.slices, claims.classes, usage,
-                        share_id=lambda: "of the class", budget=budget)  # fmt: skip
+                        share_id=lambda: "of the class", budget=budget, rank=None if policy is None else policy.rank)  # fmt: skip
+
+
+def later_alternatives(found: Found) -> int:
+    """Return by how many alternatives of ``firstAvailable`` these devices come after the first ones."""
+    count = 0
+    for allocation in found:
+        chosen = {one.request for one in allocation.devices if "/" in one.request} if allocation is not None else ()
+        for request in allocation.claim.devices.requests if allocation is not None and chosen else ():
+            for at, one in enumerate(request.first_available):
+                count += at if f"{request.name}/{one.name}" in chosen else 0
+    return count

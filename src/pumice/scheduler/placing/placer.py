@@ -20,7 +20,7 @@ from pumice.model.cards import Allocation
 from pumice.model.refusal import FitError
 from pumice.scheduler.framework import Framework
 from pumice.scheduler.placing.among import Among
-from pumice.scheduler.placing.claim_search import Found
+from pumice.scheduler.placing.claim_search import Found, later_alternatives
 from pumice.scheduler.placing.evaluation import Choice, Evaluation
 from pumice.scheduler.placing.kept import ClassState, KeptClasses
 from pumice.scheduler.placing.leaders import first
@@ -31,6 +31,9 @@ from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.scheduling_queue import Seen
 from pumice.scheduler.state.state import State
+
+LOOKED_AT = 16
+"""Of a class with alternatives so many nodes are searched for one that has an earlier one."""
 
 
 class Placer:
@@ -75,11 +78,13 @@ class Placer:
             elsewhere = bool(((open_to_class > -np.inf) & (scores == -np.inf)).any())
         rank = self.state.ledger.table.rank()
         declined = False
+        best: Choice | None = None
+        looked = 0
         while True:
             row = kept.leader(rank) if scores is None else first(scores, rank)
             if (masked if scores is None else scores).item(row) == -np.inf:
-                if declined or elsewhere:
-                    return None  # it fits; nothing can help it but the one who declined
+                if best is not None or declined or elsewhere:
+                    return best  # it fits; nothing can help it but the one who declined
                 self._unschedulable[cls] = self._seen(cls)
                 self.state.scheduling_queue.unschedulable_now.append(cls)
                 if scores is None:
@@ -87,7 +92,7 @@ class Placer:
                 return None
             choice = self._settle(cls, kept, row)
             if choice is None and cls in self.evaluation.claims.late:
-                return None  # the search goes on in the next cycle
+                return best  # without one the search goes on in the next cycle
             if choice is None:
                 masked[row] = -np.inf
                 kept.changed([row])
@@ -96,7 +101,16 @@ class Placer:
                 continue
             agreed = choice if accept is None else self._agreed(cls, choice, accept)
             if agreed is not None:
-                return agreed
+                later = later_alternatives(agreed.claims) if agreed.claims else 0
+                if best is None or later < later_alternatives(best.claims or ()):
+                    best = agreed
+                looked += 1
+                if not later or looked >= LOOKED_AT:
+                    return best
+                if scores is None:
+                    scores = masked.copy()
+                scores[row] = -np.inf
+                continue
             if scores is None:
                 scores = masked.copy()
             scores[self._like(cls, row)] = -np.inf
@@ -184,10 +198,16 @@ class Placer:
         return None
 
     def _like(self, cls: PodClass, row: int) -> NDArray[np.bool_]:
-        """Rows on which a pod of this class would get cards of the same amounts as there."""
+        """Rows on which a pod of this class would get cards of the same amounts as there, or devices of the same capacities."""
         size = self.state.ledger.table.capacity
         like = np.zeros(size, bool)
         like[row] = True
+        if cls.device_claims:
+            slices, table = self.state.device_claims.slices, self.state.ledger.table
+            makes = slices.makes_of(table.name(row))
+            for other in np.flatnonzero(table.live[:size]).tolist():
+                like[other] = like[other] or slices.makes_of(table.name(other)) == makes
+            return like
         books = [self.state.ledger.device_tables[device_request.device_type] for device_request in cls.device_requests]
         if all(
             device_table.by_counters(device_request)

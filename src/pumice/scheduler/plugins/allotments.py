@@ -7,12 +7,12 @@ add up is said (``Allotments.remarks``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pumice.scheduler.state.groups import QueueTree
 from pumice.scheduler.state.jobs import QueueState
-from pumice.scheduler.state.resources import PODS, Vector, add, amount_text, exceeded, raise_to
+from pumice.scheduler.state.resources import HUGE, PODS, Vector, add, amount_text, exceeded, of_claims, raise_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,21 @@ class Allotments:
     """By the name of a queue, how it contradicts those below it."""
 
 
-def flat(queues: Iterable[QueueState], total: Vector) -> Allotments:
+Counts = Callable[[Vector], Vector]
+"""Returns of what a queue says the amounts that count."""
+
+
+def flat(queues: Iterable[QueueState], total: Vector, counts: Counts = dict) -> Allotments:
     """Every queue for itself."""
     present = [queue for queue in queues if queue.present]
-    left = _left(total, (queue.guarantee for queue in present))
-    return Allotments({queue: _allotment((queue,), left, queue.guarantee, queue.deserved) for queue in present})
+    left = _left(total, (counts(queue.guarantee) for queue in present))
+    return Allotments({
+        queue: _allotment((queue,), left, counts(queue.capability), counts(queue.guarantee), counts(queue.deserved))
+        for queue in present
+    })  # fmt: skip
 
 
-def nested(queues: Iterable[QueueState], tree: QueueTree, total: Vector) -> Allotments:
+def nested(queues: Iterable[QueueState], tree: QueueTree, total: Vector, counts: Counts = dict) -> Allotments:
     """From the root down: what children are guaranteed is kept from their siblings, and nobody has more than his parent."""
     found = Allotments()
     present = [queue for queue in queues if queue.present]
@@ -56,35 +63,43 @@ def nested(queues: Iterable[QueueState], tree: QueueTree, total: Vector) -> Allo
     for queue in sorted(present, key=lambda queue: -len(tree.above(queue))):
         below = children.get(queue, ())
         guaranteed, wanted = _sum(guarantee[child] for child in below), _sum(deserved[child] for child in below)
-        text = _beyond("are guaranteed", guaranteed, queue.guarantee) or _beyond("deserve", wanted, queue.deserved)
+        own, deserves = counts(queue.guarantee), counts(queue.deserved)
+        text = _beyond("are guaranteed", guaranteed, own) or _beyond("deserve", wanted, deserves)
         if text:
             found.remarks[queue.name] = f"queue {queue.name}: {text}"
-        guarantee[queue] = dict(queue.guarantee)
+        guarantee[queue] = dict(own)
         raise_to(guarantee[queue], guaranteed)
-        deserved[queue] = {**wanted, **queue.deserved}
+        deserved[queue] = {**wanted, **deserves}
     row: list[tuple[QueueState | None, tuple[QueueState, ...], Vector]] = [(None, (), total)]
     for parent, path, most in row:  # grows as it goes
         below = children.get(parent, ())
         left = _left(most, (guarantee[child] for child in below))
         for child in below:
             of = (child, *path)
-            made = found.of[child] = _allotment(of, left, guarantee[child], deserved[child], leaf=child not in children)
+            made = found.of[child] = _allotment(
+                of, left, counts(child.capability), guarantee[child], deserved[child], leaf=child not in children
+            )
             row.append((child, of, made.most))
     return found
 
 
 def _allotment(
-    path: tuple[QueueState, ...], left: Vector, guarantee: Vector, deserved: Vector, *, leaf: bool = True
+    path: tuple[QueueState, ...], left: Vector, capability: Vector, guarantee: Vector, deserved: Vector, *, leaf: bool = True
 ) -> Allotment:
-    queue = path[0]
     most = dict(left)
-    add(most, guarantee.items())
-    for name, limit in queue.capability.items():
-        if name in left:
-            most[name] = min(most[name], limit)
-    share = {name: min(value, most.get(name, 0)) for name, value in deserved.items() if name != PODS}
+    add(most, ((name, value) for name, value in guarantee.items() if name in left or not of_claims(name)))
+    for name, limit in capability.items():
+        if name in left or of_claims(name):
+            most[name] = min(bound(most, name), limit)
+    share = {name: min(value, bound(most, name)) for name, value in deserved.items() if name != PODS}
     raise_to(share, {name: value for name, value in guarantee.items() if name != PODS})
     return Allotment(path, most, guarantee, share, leaf)
+
+
+def bound(most: Vector, name: str) -> int:
+    """Return how much of something a queue may have. Devices of claims are without bound where no queue names one: no node says
+    how many there are."""
+    return most.get(name, HUGE if of_claims(name) else 0)
 
 
 def _left(total: Vector, guarantees: Iterable[Vector]) -> Vector:

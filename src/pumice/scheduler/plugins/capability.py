@@ -5,19 +5,47 @@ proportion holds a queue to its own, and capacity to all of them; without either
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pumice.scheduler.plugins.contract import Allocatable, Session
 from pumice.scheduler.state.groups import QueueTree
 from pumice.scheduler.state.jobs import QueueState
-from pumice.scheduler.state.resources import PODS, Vector, amount_text
-from pumice.wire.scheduler_conf import Arguments
+from pumice.scheduler.state.resources import CLASS_COUNT, PODS, Vector, amount_text, of_claims
+from pumice.wire.scheduler_conf import Arguments, SchedulerConf
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimQuotas:
+    """The quotas that count: of devices by claim, and of their capacities (Volcano pkg/scheduler/plugins/capacity)."""
+
+    devices: bool = True
+    capacities: bool = True
+
+    @classmethod
+    def of(cls, arguments: Arguments) -> ClaimQuotas:
+        devices = arguments.boolean("capacity.DynamicResourceAllocationEnable", True)
+        return cls(devices, devices and arguments.boolean("capacity.DRAConsumableCapacityEnable", True))
+
+    @classmethod
+    def told(cls, conf: SchedulerConf) -> ClaimQuotas:
+        capacity = conf.plugin("capacity")
+        return cls() if capacity is None else cls.of(capacity.arguments)
+
+    def within(self, limits: Vector) -> Vector:
+        """Return the limits that count."""
+        if self.capacities:
+            return limits
+        return {name: value for name, value in limits.items()
+                if not of_claims(name) or (self.devices and name.startswith(CLASS_COUNT))}  # fmt: skip
 
 
 class Capability(Allocatable):
     name = "capability"
 
-    def __init__(self) -> None:
+    def __init__(self, quotas: ClaimQuotas = ClaimQuotas()) -> None:
         super().__init__(Arguments())
         self._tree: QueueTree | None = None
+        self._quotas = quotas
 
     def open(self, session: Session) -> None:
         self._tree = session.state.groups.tree
@@ -29,7 +57,7 @@ class Capability(Allocatable):
         tree = self._tree
         for each in (queue, *tree.above(queue)) if tree is not None else ():
             if each.capability and tree is not None:
-                text = short_text(tree.taken(each), each.capability, amounts)
+                text = short_text(tree.taken(each), self._quotas.within(each.capability), amounts)
                 if text:
                     return text if each is queue else f"capability of queue {each.name}, {text}"
         return ""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pumice.scheduler.plugins.allotments import Allotment, Allotments, flat, nested
-from pumice.scheduler.plugins.capability import short_text
+from pumice.scheduler.plugins.allotments import Allotment, Allotments, bound, flat, nested
+from pumice.scheduler.plugins.capability import ClaimQuotas, short_text
 from pumice.scheduler.plugins.contract import (
     PERMIT,
     REJECT,
@@ -46,6 +46,7 @@ class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, 
         self._tree = QueueTree()
         self._made = Allotments()
         self._levels = max(0, arguments.integer("ancestorReclaimLevel", MOST_LEVELS))
+        self._quotas = ClaimQuotas.of(arguments)
         self._kept = Kept(self._made, self.usage)
         self._total: Vector = {}
         self._basis: tuple[QueueTree, int, Vector] | None = None
@@ -59,7 +60,8 @@ class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, 
         if basis != self._basis:
             self._tree, self._basis = tree, basis
             queues = state.queues.values()
-            self._made = nested(queues, tree, total) if self.hierarchical else flat(queues, total)
+            counts = self._quotas.within
+            self._made = nested(queues, tree, total, counts) if self.hierarchical else flat(queues, total, counts)
             self._kept, self._total = Kept(self._made, self.usage), total
             self._kept.recount(queues)
             state.groups.remark("capacity", self._made.remarks)
@@ -99,7 +101,7 @@ class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, 
         for each in found.path:
             usage, most = self.usage(each), self._made.of[each].most
             for name, value in amounts.items():
-                if value and name != PODS and usage.get(name, 0) + value > most.get(name, 0):
+                if value and name != PODS and usage.get(name, 0) + value > bound(most, name):
                     return False
         return not self._kept_for_others(queue, amounts)[1]
 
@@ -111,7 +113,7 @@ class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, 
             return text
         for each in found.path:
             most = self._made.of[each].most
-            text = short_text(self.usage(each), {**dict.fromkeys(amounts, 0), **most}, amounts)
+            text = short_text(self.usage(each), {name: bound(most, name) for name in amounts}, amounts)
             if text:
                 return text if each is queue else f"queue {each.name} above it, {text}"
         above, name = self._kept_for_others(queue, amounts)
@@ -132,7 +134,7 @@ class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, 
         for each in found.path:
             most, own = self._made.of[each].most, "" if each is job.queue else f" (in queue {each.name} above it)"
             short = [n for n, v in job.min_resources.items()
-                     if v > 0 and n != PODS and v + self._spoken_for(each, n) > most.get(n, 0)]  # fmt: skip
+                     if v > 0 and n != PODS and v + self._spoken_for(each, n) > bound(most, n)]  # fmt: skip
             if short:
                 words = ", ".join(f"insufficient {name}" for name in sorted(short, key=dimension_order))
                 job.refusal = by_queue(f"queue resource quota insufficient: {words}{own}")
@@ -230,7 +232,7 @@ class Kept:
                 usage = all_usage if each is None else self.usage(each)
                 most = total if each is None else self.made.of[each].most
                 below = self.below.get(each, {}).get(name, 0)
-                if below and usage.get(name, 0) + below + value - drawn > most.get(name, 0):
+                if below and usage.get(name, 0) + below + value - drawn > bound(most, name):
                     return each, name
                 if each is not None:
                     before = self.unmet.get(each, {}).get(name, 0)

@@ -63,6 +63,8 @@ class DeviceShare(NodeOrder):
                 return steps * (100 * STEP * settings.node_weight)
             found = steps * BEFORE_WISHES if cls.prefers else (steps - self._order(state, rows)) * FIRST
             return np.where(takes, found, NOWHERE)
+        if _by_claims(state, cls):
+            return self._of_claimed(state, rows)
         if not _leaves_cards_to_others(state, cls):
             return None
         free = sum(device_table.free(rows, state.ledger.table.capacity) for device_table in state.ledger.device_tables.values())
@@ -78,8 +80,20 @@ class DeviceShare(NodeOrder):
         return score
 
     def scorer(self, state: State, cls: PodClass) -> Scorer | None:
-        alone = _stranding(state, cls) is None and _leaves_cards_to_others(state, cls)
+        alone = _by_claims(state, cls) or (_stranding(state, cls) is None and _leaves_cards_to_others(state, cls))
         return super().scorer(state, cls) if alone else None
+
+    @staticmethod
+    def _of_claimed(state: State, rows: Rows | None) -> NDArray[np.float64]:
+        """By how much of a node's cards claims hold: the fuller node goes on, or the emptier one where pods are spread."""
+        table, settings = state.ledger.table, state.settings
+        policy, full = POLICIES[settings.policy], state.device_claims.in_use.fullness
+        found = np.zeros(table.capacity if rows is None else len(rows))
+        places = np.flatnonzero(table.live) if rows is None else rows
+        for place, row in enumerate(places.tolist()):
+            part = full(table.name(row))
+            found[row if rows is None else place] = settings.contribution(100.0 * policy.tie(part, 1.0, part, 1.0))
+        return found
 
     def several(self, state: State, cls: PodClass) -> Several | None:
         how = _stranding(state, cls)
@@ -148,8 +162,14 @@ def _stranding(state: State, cls: PodClass) -> Stranding | None:
     return None if policy is None else policy.stranding
 
 
+def _by_claims(state: State, cls: PodClass) -> bool:
+    """Return whether nodes are told apart by what claims hold of their cards."""
+    settings = state.settings
+    return bool(cls.device_claims and not cls.device_requests and settings.policy in POLICIES and settings.node_weight)
+
+
 def _leaves_cards_to_others(state: State, cls: PodClass) -> bool:
-    return not cls.device_requests and state.settings.policy_first and bool(state.ledger.device_tables)
+    return not (cls.device_requests or cls.device_claims) and state.settings.policy_first and bool(state.ledger.device_tables)
 
 
 def device_arguments(conf: SchedulerConf) -> Mapping[str, Any] | None:

@@ -36,6 +36,7 @@ from pumice.scheduler.state.resources import (
     amount_text,
     exceeded,
     lacking,
+    of_claims,
     raise_to,
     subtract,
 )
@@ -83,7 +84,7 @@ class Proportion(
             return True
         allocated, deserved = together(queue.allocated, queue.awaited), part.deserved
         for name, value in amounts.items():
-            if name != PODS and allocated.get(name, 0) + value > deserved.get(name, 0):
+            if name != PODS and not of_claims(name) and allocated.get(name, 0) + value > deserved.get(name, 0):
                 return False
         return True
 
@@ -93,7 +94,7 @@ class Proportion(
         if part is None or not queue.open:
             return queue.open
         taken = together(queue.allocated, queue.awaited)
-        if any(taken.get(n, 0) + v > part.cap.get(n, 0) for n, v in amounts.items() if n != PODS):
+        if any(taken.get(n, 0) + v > part.cap.get(n, 0) for n, v in amounts.items() if n != PODS and not of_claims(n)):
             return False
         if self._reclaims:
             return True
@@ -126,7 +127,7 @@ class Proportion(
         part = self.shares.part(queue)
         if part is None:
             return ""
-        wanted = {n: v + queue.allocated.get(n, 0) for n, v in amounts.items()}
+        wanted = {n: v + queue.allocated.get(n, 0) for n, v in amounts.items() if not of_claims(n)}
         return ", ".join(
             f"{name}: {amount_text(name, amounts[name])} wanted, {amount_text(name, queue.allocated.get(name, 0))} of"
             f" {amount_text(name, part.deserved.get(name, 0))} in use"
@@ -155,7 +156,7 @@ class Proportion(
         wanted = {
             n: v + queue.allocated.get(n, 0) + queue.inqueue.get(n, 0) - queue.elastic.get(n, 0)
             for n, v in job.min_resources.items()
-            if v > 0
+            if v > 0 and not of_claims(n)
         }
         short = lacking(wanted, part.cap)
         if not short:
@@ -187,7 +188,7 @@ class _Claims:
         return all(
             self.taken.get(n, 0) + v <= self.idle.get(n, 0) - self.total.get(n, 0) + own.get(n, 0)
             for n, v in amounts.items()
-            if n != PODS
+            if n != PODS and not of_claims(n)
         )
 
 
@@ -217,7 +218,7 @@ def _claim(queue: QueueState, room: Vector) -> Vector:
             continue
         if job.min_available <= 1:
             seen.add(id(unit))  # shared by all pods of a class
-        times = min((room.get(n, 0) // v for n, v in unit.items() if v > 0 and n != PODS), default=0)
+        times = min((room.get(n, 0) // v for n, v in unit.items() if v > 0 and n != PODS and not of_claims(n)), default=0)
         if times:
             raise_to(claim, {n: v * times for n, v in unit.items() if n != PODS})
     return claim

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pumice.scheduler.plugins.contract import Spared, Standing
 from pumice.scheduler.state.jobs import QueueState, Task
-from pumice.scheduler.state.resources import PODS, Vector, amount_text, dimension_order, subtract
+from pumice.scheduler.state.resources import PODS, Vector, amount_text, dimension_order, of_claims, subtract
 
 StandingOf = Callable[[QueueState], Standing]
 Path = Sequence[QueueState]
@@ -22,13 +22,15 @@ Path = Sequence[QueueState]
 def admitted(path: Path, amounts: Vector, standing: StandingOf) -> bool:
     """Return whether the lowest queue may claim so much of some other queue at all: with siblings it is alone, so it is asked
     alone."""
+    amounts = _heeded(path, amounts, standing)
     return not _over(path[0], standing(path[0]), amounts) and any(standing(each).deserved for each in path)
 
 
 def spared(claimant: Task, victims: Sequence[Task], path: Callable[[QueueState], Path], standing: StandingOf) -> Spared:
     """Return the victims that stay, and why. The sums are counted down along the victims that go."""
     assert claimant.job is not None
-    mine, wanted = path(claimant.job.queue), claimant.amounts
+    mine = path(claimant.job.queue)
+    wanted = _heeded(mine, claimant.amounts, standing)
     gone: dict[QueueState, Vector] = {}
     stay: dict[str, str] = {}
     for task in victims:
@@ -50,6 +52,13 @@ def spared(claimant: Task, victims: Sequence[Task], path: Callable[[QueueState],
         for each in theirs:
             subtract(gone.setdefault(each, {}), [(name, -value) for name, value in task.amounts.items()])
     return stay
+
+
+def _heeded(path: Path, amounts: Vector, standing: StandingOf) -> Vector:
+    """Return what counts of a pod's request: of devices by claim those classes alone of which some queue here deserves any. Else
+    who names none, as before there were such quotas, could claim back nothing else either."""
+    deserved = {name for each in path for name in standing(each).deserved if of_claims(name)}
+    return {name: value for name, value in amounts.items() if name in deserved or not of_claims(name)}
 
 
 def _no_claim(path: Path, amounts: Vector, standing: StandingOf) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pumice.devices.protocol import DeviceSharing
 from pumice.scheduler.plugins.binpack import Binpack
-from pumice.scheduler.plugins.capability import Capability
+from pumice.scheduler.plugins.capability import Capability, ClaimQuotas
 from pumice.scheduler.plugins.capacity import Capacity
 from pumice.scheduler.plugins.cdp import Cdp
 from pumice.scheduler.plugins.conformance import Conformance
@@ -49,7 +49,8 @@ def always(conf: SchedulerConf, device_types: Iterable[DeviceSharing], devices: 
     gang = conf.plugin(Gang.name)
     limit = 0.0 if gang is None else limit_of(gang.arguments)
     held = [GangReservation(limit)] if limit > 0 else []
-    return [Unserved(plugins, owners, devices or DeviceConfig()), Capability(), Sharding(), OwnNodesFirst(), *held]
+    unserved, capability = Unserved(plugins, owners, devices or DeviceConfig()), Capability(ClaimQuotas.told(conf))
+    return [unserved, capability, Sharding(), OwnNodesFirst(), *held]
 
 
 def make(entry: PluginConf) -> Plugin | None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.scheduler.state.jobs import QueueState
-from pumice.scheduler.state.resources import CPU, MEMORY, PODS, Vector, add, exceeded, subtract
+from pumice.scheduler.state.resources import CPU, MEMORY, PODS, Vector, add, exceeded, of_claims, subtract
 
 Amounts = NDArray[np.int64]
 """One row per queue, one column per resource."""
@@ -94,7 +94,7 @@ class Shares:
             n: max(min(have, MOST, cap.get(n, 0), request.get(n, 0)), min(guarantee.get(n, 0), self._most(have)))
             for n, have in total.items()
         }
-        part.deserved |= {n: v for n, v in guarantee.items() if n not in part.deserved}
+        part.deserved |= {n: v for n, v in guarantee.items() if n not in part.deserved and not of_claims(n)}
         self._fresh.add(queue)
 
     def part(self, queue: QueueState) -> Part | None:
@@ -104,7 +104,7 @@ class Shares:
         if part is not None and queue not in self._fresh:
             self._fresh.add(queue)
             part.deserved = dict(zip(self._names, self._deserved[row].tolist(), strict=True))
-            part.deserved |= {n: v for n, v in queue.guarantee.items() if n not in part.deserved}
+            part.deserved |= {n: v for n, v in queue.guarantee.items() if n not in part.deserved and not of_claims(n)}
         return part
 
     def queues(self) -> list[QueueState]:
@@ -151,7 +151,7 @@ def read_part(queue: QueueState, total: Vector, guaranteed: Vector, expected: Ve
     cap = exceeded(total, guaranteed)
     for name in total:
         cap.setdefault(name, 0)
-    add(cap, queue.guarantee.items())
+    add(cap, ((name, value) for name, value in queue.guarantee.items() if not of_claims(name)))
     for name, limit in queue.capability.items():
         if name in cap and (limit > 0 or name not in (CPU, MEMORY)):  # what no node has, no limit gives
             cap[name] = min(cap[name], limit)
@@ -161,7 +161,7 @@ def read_part(queue: QueueState, total: Vector, guaranteed: Vector, expected: Ve
         add(request, expected.items())
         subtract(request, queue.aside.items())
     request.pop(PODS, None)
-    return Part(cap, request)
+    return Part(cap, {name: value for name, value in request.items() if not of_claims(name)})
 
 
 def water_fill(

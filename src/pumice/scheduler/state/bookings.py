@@ -20,7 +20,8 @@ from pumice.scheduler.state.jobs import Task
 from pumice.scheduler.state.ledger import GOING, Ledger, Placement, PlacementState
 from pumice.scheduler.state.nodes import node_bytes
 from pumice.scheduler.state.nominations import Nominations
-from pumice.scheduler.state.queues import Charges
+from pumice.scheduler.state.queues import Charges, with_claims
+from pumice.scheduler.state.resources import of_claims
 from pumice.scheduler.state.scheduling_queue import SchedulingQueue
 from pumice.scheduler.state.tasks import DONE_STATUSES, Status
 from pumice.scheduler.state.terms import Features
@@ -278,6 +279,8 @@ class Bookings:
         self.ledger.confirm(Placement(uid, node, request, allocations, PlacementState.CONFIRMED, marks, features))
         if task is not None and task.cls.quota_known_late:
             self._recharge(task, allocations)
+        if task is not None and pod.spec.resource_claims:
+            self.charge_claims(task)
         if pod.metadata.deletion_timestamp:
             self.ledger.terminate(uid, shown=True)
             self.scheduling_queue.released()
@@ -343,11 +346,26 @@ class Bookings:
         nobody can tell which they are, as much as they may come to."""
         known = any(map(_container_devices, allocations))
         if known or (task.charged is None and any(allocation.doubts for allocation in allocations)):
-            charged = self.charges.of(task.cls, allocations)
+            claims = {name: value for name, value in (task.charged or {}).items() if of_claims(name)}
+            charged = self.charges.of(task.cls, allocations, claims)
             if task.job is None:
                 task.charged = charged  # it is about to join one
             else:
                 task.job.recharge(task, charged)
+
+    def charge_claims(self, task: Task) -> None:
+        """Something else is known of the claims of a pod that has a place: its queue is charged what they come to."""
+        placement = self.ledger.placements.get(task.uid)
+        if placement is None:
+            return
+        own, shared = self.ledger.device_claims.charge_of(task.uid, ((one.key, one.allocation) for one in placement.claims))
+        if not (own or shared or task.shared_claims or task.charged):
+            return
+        charged = with_claims(task.cls, task.charged, own)
+        if task.job is None:
+            task.charged, task.shared_claims = charged, shared
+        else:
+            task.job.recharge(task, charged, shared_claims=shared)
 
     def set_device_types(self, device_types: Sequence[DeviceSharing]) -> None:
         """Exchange the device families: read every node and its pods anew."""

@@ -19,9 +19,10 @@ from pumice.devices.fragmentation import Shape
 from pumice.devices.protocol import NO_MARKS, DeviceRequest, DeviceSharing, Marks
 from pumice.devices.unowned import unowned
 from pumice.model.refusal import Refusal
+from pumice.scheduler.state.claim_charges import least_for
 from pumice.scheduler.state.known_claims import Wanted
 from pumice.scheduler.state.nodes import Images, images_of
-from pumice.scheduler.state.resources import CPU, MEMORY, Request, Vector, pod_request, shared, while_resized
+from pumice.scheduler.state.resources import CPU, MEMORY, Request, Vector, add, pod_request, shared, while_resized
 from pumice.scheduler.state.seen_shapes import SeenShapes
 from pumice.scheduler.state.terms import Features, PodTerm, WeightedTerm
 from pumice.wire import kubernetes
@@ -348,6 +349,9 @@ class Classes:
     images: Images = field(default_factory=Images)
     workloads: Workloads = field(default_factory=Workloads)
     wanted: Callable[[Pod], tuple[Wanted, ...] | Refusal] = lambda pod: ()
+    had_by_claim: Callable[[str], bool] = lambda resource: False
+    by_name: Callable[[Pod], bool] = lambda pod: False
+    """Say whether a pod asks for extended resources that are had by claim."""
     """The requests of a pod's claims, or the refusal where they are not known."""
     labels_matter: bool = False
     """Set once some pod has an anti-affinity or a preference about other pods: then labels tell classes apart."""
@@ -405,7 +409,10 @@ class Classes:
             if spread:
                 constraints = replace(constraints, spread=spread)
             request = self._request(pod, containers)
-            requests_cards = any("/" in name for c in (*spec.containers, *spec.init_containers) for name in c.resources.limits)
+            requests_cards = any(
+                "/" in name and not self.had_by_claim(name)
+                for c in (*spec.containers, *spec.init_containers) for name in c.resources.limits
+            )  # fmt: skip
             features = self._feature(constraints)
             found = self._kinds[key] = Kind(containers, request, constraints, key[1:-1], features, images, requests_cards)
         return found
@@ -433,11 +440,12 @@ class Classes:
         if plain and kind.cls is not None:
             return kind.cls
         constraints_key = kind.key
-        if not (kind.constraints.topological or kind.constraints.claims or pod.spec.resource_claims or self.labels_matter):
+        by_claim = bool(pod.spec.resource_claims) or self.by_name(pod)
+        if not (kind.constraints.topological or kind.constraints.claims or by_claim or self.labels_matter):
             constraints_key = constraints_key[2:]  # labels and namespace decide nothing for this pod
         device_requests, refusals = self._device_requests(pod)
         device_claims: tuple[Wanted, ...] = ()
-        if pod.spec.resource_claims:
+        if by_claim:
             wanted = self.wanted(pod)
             if isinstance(wanted, Refusal):
                 refusals += (wanted,)
@@ -462,7 +470,7 @@ class Classes:
         for device_type in self.device_types:
             if not device_type.resources_only(pod):
                 return False
-        return not (pod.spec.resource_claims or asked_by_pod(pod))
+        return not (pod.spec.resource_claims or asked_by_pod(pod) or self.by_name(pod))
 
     def again(self, cls: PodClass, pod: Pod, known: dict[Hashable, PodClass]) -> PodClass:
         """The class under today's families of a placed pod of that class: of its object only what tells of cards is kept, its
@@ -508,6 +516,9 @@ class Classes:
             for device_request in device_requests:
                 if device_request.device_type == device_type.name:
                     demand.update((name, amount * 1000) for name, amount in device_type.quota(device_request).items() if amount)
+        for one in device_claims:
+            if not one.key:  # it is one pod's alone, and has no devices yet
+                add(demand, least_for(one.spec.devices).items())
         amounts = shared(demand)
         late = {
             device_type.name: device_type.late_quota

@@ -6,7 +6,7 @@ the pods that placed it, and ends with the last of them. Everything that is in u
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,14 +16,16 @@ from msgspec.structs import replace
 
 from pumice.cel.values import CelError
 from pumice.claims.allocation import Allocation
+from pumice.claims.by_resource import IMPLICIT, NAME, Asking, ByResource, by_resource
 from pumice.claims.objects import DeviceClass, Result
-from pumice.claims.reading import class_of, slice_of
+from pumice.claims.reading import claim_of, class_of, slice_of
 from pumice.claims.selecting import program_of
 from pumice.claims.slices import PoolID, Slices
 from pumice.claims.usage import Usage
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
 from pumice.ports.cluster import Json
+from pumice.scheduler.state.claim_charges import ClaimCharge, Part, charged_for
 from pumice.scheduler.state.claimed_cards import ClaimedCards
 from pumice.scheduler.state.devices_in_use import DevicesInUse
 from pumice.scheduler.state.known_claims import (
@@ -32,6 +34,7 @@ from pumice.scheduler.state.known_claims import (
     Reserved,
     Spec,
     Wanted,
+    encode_spec,
     for_claim,
     key_of,
     name_of,
@@ -40,8 +43,9 @@ from pumice.scheduler.state.known_claims import (
     unreadable,
 )
 from pumice.scheduler.state.nodes import NodeTable
+from pumice.scheduler.state.resources import Vector, add
 from pumice.wire.objects import Pod
-from pumice.wire.pod_claims import claims_of
+from pumice.wire.pod_claims import amounts_of, claims_of
 
 
 @dataclass(slots=True)
@@ -57,6 +61,14 @@ class DeviceClaims:
     """Kinds that the API server does not serve or let us see, and its answer."""
     changed: Callable[[Iterable[str]], None] = lambda uids: None
     """Told the uids of pods that name a claim of which something else is known."""
+    stand: Callable[[], None] = lambda: None
+    """Told when classes stand for other extended resources than before."""
+    owned: frozenset[str] = frozenset()
+    """Resources that are served card by card (``DeviceSharing.resources``): no class stands for them."""
+    stands_for: dict[str, str] = field(default_factory=dict)
+    """Classes by the extended resource that they stand for."""
+    charged: Callable[[Iterable[str]], None] = lambda uids: None
+    """Told the uids of pods that use a claim which holds something else than before."""
     freed: Callable[[str], None] = lambda uid: None
     """Told the uid of a pod that no claim is reserved for any more."""
     decisions: dict[str, Decision] = field(default_factory=dict)
@@ -74,6 +86,14 @@ class DeviceClaims:
     """By the claims that waiting pods name, the number of the last change; no number comes twice."""
     _key_news: int = 0
     _class_version: int = 0
+    _made: dict[str, str] = field(default_factory=dict)
+    """The times at which classes were made."""
+    _written_for: dict[str, str] = field(default_factory=dict)
+    """By pod the claim that was written for its extended resources."""
+    _went: deque[str] = field(default_factory=lambda: deque(maxlen=1024))
+    """Uids of claims that went of late."""
+    _named_by_class: bool = False
+    """Some pod asked for a resource that is named after a class."""
     _lifted: set[str] = field(default_factory=set)
     """Pods that are off the books for a question."""
 
@@ -128,13 +148,49 @@ class DeviceClaims:
             for expression in ("true", *(selector.cel.expression for selector in one.spec.selectors if selector.cel)):
                 with suppress(CelError):  # told to who asks for the class; here so that no cycle waits for the grammar
                     program_of(expression)
-            self.classes[one.name] = one
+            self.classes[one.name], self._made[one.name] = one, str(obj["metadata"].get("creationTimestamp", ""))
             self._changed_everywhere()
+            self._stand_anew()
 
     def drop_class(self, obj: Json) -> None:
         self.problems.pop(f"DeviceClass {name_of(obj)}", None)
         if self.classes.pop(name_of(obj), None) is not None:
             self._changed_everywhere()
+            self._stand_anew()
+
+    def _stand_anew(self) -> None:
+        """The newest class stands for a resource, of equally old ones the first by name, as in Kubernetes. Pods that ask by a
+        class's own name are other pods once there is such a class."""
+        found: dict[str, str] = {}
+        for name in sorted(self.classes, key=lambda name: (self._made.get(name, ""), [-ord(letter) for letter in name])):
+            resource = self.classes[name].spec.extended_resource_name
+            if resource and resource not in self.owned:
+                found[resource] = name
+        if found != self.stands_for or self._named_by_class:
+            self.stands_for = found
+            self.table.had_by_claim(frozenset(found))
+            self.stand()
+
+    def own(self, resources: frozenset[str]) -> None:
+        """From now on these resources are served card by card."""
+        self.owned = resources
+        self._stand_anew()
+
+    def had_by_claim(self, resource: str) -> bool:
+        return resource in self.stands_for or resource.startswith(IMPLICIT)
+
+    def class_for(self, resource: str) -> str | None:
+        """Return the class that stands for a resource."""
+        named = resource.removeprefix(IMPLICIT)
+        return named if named != resource and named in self.classes else self.stands_for.get(resource)
+
+    def by_name(self, pod: Pod) -> bool:
+        """Return whether the pod asks for a resource that is had by claim, or would be if there were such a class."""
+        for container in (*pod.spec.containers, *pod.spec.init_containers):
+            for name in (*container.resources.limits, *container.resources.requests):
+                if self.had_by_claim(name):
+                    return True
+        return False
 
     def put_claim(self, obj: Json) -> None:
         """A claim was seen, or is the answer to a write of ours: an older one than is known says nothing."""
@@ -154,11 +210,25 @@ class DeviceClaims:
         if before is not None and before.uid != found.uid:
             self._forget(before)
         self.claims[key], self._keys[found.uid] = found, key
+        if found.stands_for_resources and found.made_for:
+            self._was_written(found)
         self._refresh(found.uid, found.results)
-        for pod in (before.consumers if before is not None else frozenset()) ^ found.consumers:
+        consumers = before.consumers if before is not None else frozenset()
+        for pod in consumers ^ found.consumers:
             self._consumes(pod, key, now=pod in found.consumers)
+        if before is None or (before.results, consumers, before.spec) != (found.results, found.consumers, found.spec):
+            self.charged(consumers | found.consumers)
         if before is None or replace(before, version=0) != replace(found, version=0):
             self._report(key)
+            if found.stands_for_resources and key not in self._users:
+                self.changed([found.made_for])
+
+    def _was_written(self, claim: KnownClaim) -> None:
+        """End what was decided for a claim that had no name yet, with its status."""
+        self._written_for[claim.made_for] = claim.key
+        decided = _uid_for(claim.made_for)
+        if claim.results is not None and self.decisions.pop(decided, None) is not None:
+            self._refresh(decided, None)
 
     def drop_claim(self, obj: Json) -> None:
         self.problems.pop(f"ResourceClaim {key_of(obj)}", None)
@@ -179,9 +249,15 @@ class DeviceClaims:
 
     def _forget(self, claim: KnownClaim) -> None:
         del self.claims[claim.key], self._keys[claim.uid]
+        self._went.append(claim.uid)
+        if claim.stands_for_resources and self._written_for.get(claim.made_for) == claim.key:
+            del self._written_for[claim.made_for]
+            if claim.key not in self._users:
+                self.changed([claim.made_for])
         self._refresh(claim.uid, None)
         for pod in claim.consumers:
             self._consumes(pod, claim.key, now=False)
+        self.charged(claim.consumers)
         self._report(claim.key)
 
     def _consumes(self, pod: str, key: str, *, now: bool) -> None:
@@ -208,6 +284,12 @@ class DeviceClaims:
         for kind, answer in self.lacking.items():
             return Refusal("spec.resourceClaims", f"no claim can be allocated: {kind} of resource.k8s.io/v1: {answer}")
         found = []
+        resources = self._by_resource(pod)
+        if isinstance(resources, Refusal):
+            return resources
+        if resources is not None:
+            keys[self._key_for(pod, resources)] = NAME
+            self._name(pod, keys)
         for key, name in keys.items():
             claim = self.claims.get(key)
             trouble = self.problems.get(f"ResourceClaim {key}", "")
@@ -218,18 +300,53 @@ class DeviceClaims:
             if claim.made_for and claim.made_for != pod.metadata.uid:
                 return Refusal("spec.resourceClaims", f"ResourceClaim {key} was made for another pod")
             alone = bool(claim.made_for) and claim.results is None
-            found.append(Wanted(claim.spec, "" if alone else key, name))
+            found.append(Wanted(claim.spec, "" if alone else key, name, resources if alone and name == NAME else None))
         return tuple(found)
+
+    def _by_resource(self, pod: Pod) -> ByResource | Refusal | None:
+        """Return what a pod asks of classes that stand for extended resources."""
+        if not self.by_name(pod):
+            return None
+        containers = [
+            *(Asking(one.name, amounts_of(one), one.restart_policy != "Always") for one in pod.spec.init_containers),
+            *(Asking(one.name, amounts_of(one)) for one in pod.spec.containers),
+        ]
+        for name in sorted({name for one in containers for name in one.amounts if self.had_by_claim(name)}):
+            self._named_by_class = self._named_by_class or name.startswith(IMPLICIT)
+            if any(one.amounts.get(name, 0) is None for one in containers):
+                return Refusal(name, "asks for no whole number of devices")
+            if self.class_for(name) is None:
+                return Refusal(name, f"there is no device class {name.removeprefix(IMPLICIT)}")
+        return by_resource(containers, self.class_for)
+
+    def _key_for(self, pod: Pod, resources: ByResource) -> str:
+        """Return the claim that was written for such a pod, or one that stands for it until it is."""
+        uid = pod.metadata.uid
+        if uid in self._written_for:
+            return self._written_for[uid]
+        key, spec = f"{pod.metadata.namespace}/{NAME} {uid}", resources.spec()
+        text = encode_spec(spec)
+        known = self._specs.get(text)
+        if known is None:
+            made = {"kind": "ResourceClaim", "metadata": {"name": NAME}, "spec": spec}
+            known = self._specs[text] = Spec(claim_of(made).devices)
+        self.claims[key] = KnownClaim(key, _uid_for(uid), 0, known, made_for=uid, by_resource=resources)
+        self._keys[_uid_for(uid)] = key
+        return key
 
     def _note(self, pod: Pod) -> dict[str, str] | Refusal:
         """Remember which claims a pod names that has no place, so that it is tried when one of them changes."""
         keys, uid = claims_of(pod), pod.metadata.uid
         self.forget_pod(uid)
-        if not isinstance(keys, Refusal) and not pod.spec.node_name:
-            self._named_by[uid] = tuple(keys)
-            for key in keys:
-                self._users[key].add(uid)
+        if not isinstance(keys, Refusal):
+            self._name(pod, keys)
         return keys
+
+    def _name(self, pod: Pod, keys: Iterable[str]) -> None:
+        if not pod.spec.node_name:
+            self._named_by[pod.metadata.uid] = tuple(keys)
+            for key in keys:
+                self._users[key].add(pod.metadata.uid)
 
     def forget_pod(self, uid: str) -> None:
         """The pod is gone, or has a node."""
@@ -238,6 +355,9 @@ class DeviceClaims:
             if not self._users[key]:
                 del self._users[key]
                 self._key_versions.pop(key, None)
+        unwritten = self._keys.pop(_uid_for(uid), None)
+        if unwritten is not None:
+            del self.claims[unwritten]
 
     def keys_of(self, uid: str) -> tuple[str, ...]:
         """Return the claims that a pod names which waits for a place."""
@@ -246,6 +366,10 @@ class DeviceClaims:
     def key_of(self, uid: str) -> str:
         """Return namespace and name of a claim by its uid."""
         return self._keys.get(uid, uid)
+
+    def went(self, uid: str) -> bool:
+        """Return whether a claim of that uid was seen to go of late."""
+        return uid in self._went
 
     def reserved_for(self, uid: str) -> bool:
         """Return whether the API server shows a claim that is reserved for the pod, whether it is there or not."""
@@ -258,8 +382,30 @@ class DeviceClaims:
         found = []
         for key, allocation in zip(self.keys_of(uid), allocations, strict=True):
             claim = self.claims[key]
+            if allocation is None and claim.results is None and claim.uid not in self.decisions:
+                continue  # the node offers the resources itself
             found.append(Reserved(key, claim.uid, None if allocation is None else for_claim(claim, allocation)))
         return tuple(found)
+
+    def charge_of(self, pod: str, decided: Iterable[tuple[str, Allocation | None]] = ()) -> ClaimCharge:
+        """Return what the queue of a pod pays for claims: those that are reserved for it, and those that it is to have with its
+        place, each with what was found for it."""
+        found = dict(decided)
+        own, shared = Vector(), list[Part]()
+        for key in (*found, *(key for key in self._consumed.get(pod, ()) if key not in found)):
+            claim = self.claims.get(key)
+            if claim is None:
+                continue
+            decision, allocation = self.decisions.get(claim.uid), found.get(key)
+            results = claim.results
+            if results is None and (decision is not None or allocation is not None):
+                results = decision.results if decision is not None else results_in(allocation) if allocation is not None else ()
+            amounts = charged_for(claim.spec.devices, results or ())
+            if claim.made_for == pod:
+                add(own, amounts.items())
+            elif amounts:
+                shared.append((claim.uid, tuple(sorted(amounts.items()))))
+        return ClaimCharge(own, tuple(shared))
 
     def take(self, pod: str, reserved: Iterable[Reserved]) -> None:
         """The pod has a place; what was decided for its claims is in use."""
@@ -383,3 +529,8 @@ class DeviceClaims:
         for pod, keys in self._consumed.items():
             if any(pod not in self.claims[key].consumers for key in keys if key in self.claims):
                 yield f"pod {pod} is said to use a claim that is not reserved for it"
+
+
+def _uid_for(pod: str) -> str:
+    """Return what stands for the uid of a pod's claim for extended resources until it is written."""
+    return f"{NAME} {pod}"

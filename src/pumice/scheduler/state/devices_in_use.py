@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from pumice.claims.filling import fullness
 from pumice.claims.objects import Result
 from pumice.claims.slices import PoolID, Slices
 from pumice.claims.usage import Usage, usage_of
@@ -33,6 +34,8 @@ class DevicesInUse:
     _usage: dict[PoolID, Usage] = field(default_factory=dict)
     _last: dict[PoolID, Usage] = field(default_factory=dict)
     """The last usage of a pool: it remembers counters of devices that are published no more."""
+    _full: dict[PoolID, tuple[int, tuple[float, int]]] = field(default_factory=dict)
+    """How full a pool was at that revision."""
 
     def __post_init__(self) -> None:
         self.cards = ClaimedCards(self.slices)
@@ -70,6 +73,19 @@ class DevicesInUse:
             found = self._usage[pool] = self._last[pool] = usage_of(results, self.slices, self._last.get(pool))
         return found
 
+    def fullness(self, node: str) -> float:
+        """Return which part of the cards that a node has by its pools claims hold, from 0 to 1."""
+        used, number = 0.0, 0
+        for pool in self.slices.may_concern(node):
+            if pool not in self.held:
+                number += self.slices.cards_in(pool)[0]
+                continue
+            known = self._full.get(pool)
+            if known is None or known[0] != self.revisions[pool]:
+                known = self._full[pool] = self.revisions[pool], fullness(pool, self.of_pool(pool), self.slices)
+            used, number = used + known[1][0], number + known[1][1]
+        return used / number if number else 0.0
+
     def remember(self, pools: Iterable[PoolID]) -> None:
         """Look at devices in use before what is published changes."""
         for pool in pools:
@@ -95,6 +111,7 @@ class DevicesInUse:
             if not held:
                 del self.held[pool]
                 self._last.pop(pool, None)
+                self._full.pop(pool, None)
             self._usage.pop(pool, None)
             self.revisions[pool] += 1
         if by_pool:
@@ -137,4 +154,5 @@ def _together(parts: Sequence[Usage]) -> Usage:
         frozenset().union(*(part.shared for part in parts)),
         {id_: amounts for part in parts for id_, amounts in part.consumed.items()},
         {id_: consumption for part in parts for id_, consumption in part.remembered.items()},
+        sharers={id_: number for part in parts for id_, number in part.sharers.items()},
     )

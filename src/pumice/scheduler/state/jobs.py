@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from pumice.effects.vocabulary import Event, Severity
 from pumice.scheduler.state.active_jobs import ActiveJobs
+from pumice.scheduler.state.claim_charges import Part
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.queues import QueueRecord
 from pumice.scheduler.state.resources import NOTHING, Vector, add, changed, exceeded, nothing, shared, spare, subtract
@@ -250,6 +251,7 @@ class Job(Gang[Task], eq=False):
         change = add if sign > 0 else subtract
         if status in ALLOCATED_STATUSES:
             self._charge(task.amounts, sign)
+            self._share(task, sign)
         elif status is Status.PIPELINED:
             self._await(task, sign)
         elif status is Status.PENDING:
@@ -332,15 +334,38 @@ class Job(Gang[Task], eq=False):
         self.allocated = changed(self.allocated, amounts, sign)
         (add if sign > 0 else subtract)(self.queue.allocated, amounts.items())
 
-    def recharge(self, task: Task, charged: Vector | None, cls: PodClass | None = None) -> None:
-        """Other cards than were known before, or none, or another class of a task that is placed: the queue is charged what it
-        comes to."""
+    def _share(self, task: Task, sign: int) -> None:
+        """Count claims that several pods may use: the first one of a queue brings it the charge, the last one takes it away."""
+        held = self.queue.claims_held
+        for one in task.shared_claims:
+            users = held.get(one, 0) + sign
+            if users:
+                held[one] = users
+            else:
+                held.pop(one, None)
+            if users == (sign > 0):
+                self.queue.version += 1
+                self.queue.stir()
+                (add if sign > 0 else subtract)(self.queue.allocated, one[1])
+
+    def recharge(
+        self, task: Task, charged: Vector | None, cls: PodClass | None = None, shared_claims: tuple[Part, ...] | None = None
+    ) -> None:
+        """Other cards or claims than were known before, or none, or another class of a task that is placed: the queue is charged
+        what it comes to."""
         before = task.amounts
         task.charged, task.cls = charged, cls or task.cls
-        if task.status in ALLOCATED_STATUSES and task.amounts != before:
+        counts = task.status in ALLOCATED_STATUSES
+        if counts and task.amounts != before:
             self._charge(before, -1)
             self._charge(task.amounts, 1)
             self.settle()
+        if shared_claims is not None and shared_claims != task.shared_claims:
+            if counts:
+                self._share(task, -1)
+            task.shared_claims = shared_claims
+            if counts:
+                self._share(task, 1)
 
     def attach(self, queue: QueueState) -> None:
         """Move to another queue with all sums."""
@@ -368,6 +393,9 @@ class Job(Gang[Task], eq=False):
         change(queue.allocated, self.allocated.items())
         change(queue.inqueue, self.inqueue.items())
         change(queue.elastic, self.elastic.items())
+        for task in self.tasks.values():
+            if task.shared_claims and task.status in ALLOCATED_STATUSES:
+                self._share(task, sign)
         for task in self.tasks.values() if self.counts[Status.PIPELINED] else ():
             if task.status is Status.PIPELINED:
                 self._await(task, sign)

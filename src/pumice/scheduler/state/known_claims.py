@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pumice.claims.allocation import Allocation
+from pumice.claims.by_resource import ANNOTATION, ByResource
 from pumice.claims.objects import ClaimDevices, ResourceClaim, Result
 from pumice.claims.reading import claim_of, devices_held, results_of
 from pumice.model.errors import BadInput
@@ -22,7 +23,7 @@ CONSUMERS_MOST: Final = 256
 """Pods that one claim may be reserved for (ResourceClaimReservedForMaxSize)."""
 SPECS_KEPT: Final = 8192
 """Specs that are recognised; tenants who never write one twice must not fill our memory."""
-_encode = msgspec.json.Encoder(order="deterministic").encode
+encode_spec = msgspec.json.Encoder(order="deterministic").encode
 
 
 def named(key: str) -> tuple[str, str]:
@@ -45,6 +46,8 @@ class Wanted(Struct, frozen=True):
     key: str = ""
     name: str = ""
     """As the pod names it."""
+    by_resource: ByResource | None = None
+    """The extended resources that it stands for: none is wanted on nodes that offer them themselves."""
 
 
 class KnownClaim(Struct, frozen=True):
@@ -60,6 +63,9 @@ class KnownClaim(Struct, frozen=True):
     made_for: str = ""
     """The uid of the pod that it was made for, of a template."""
     deleting: bool = False
+    by_resource: ByResource | None = None
+    """The extended resources that a claim stands for which is still to be written."""
+    stands_for_resources: bool = False
 
     @property
     def namespace(self) -> str:
@@ -97,7 +103,7 @@ def read_claim(key: str, obj: Json, specs: dict[bytes, Spec]) -> KnownClaim:
         raise BadInput(f"ResourceClaim {key}: status.allocation.nodeSelector is no object")
     for term in (selector or {}).get("nodeSelectorTerms") or ():
         parse_node_term(term)
-    text = _encode(obj.get("spec") or {})
+    text = encode_spec(obj.get("spec") or {})
     spec = specs.get(text)
     if spec is None:
         if len(specs) >= SPECS_KEPT:
@@ -109,6 +115,7 @@ def read_claim(key: str, obj: Json, specs: dict[bytes, Spec]) -> KnownClaim:
         selector,
         frozenset(str(one.get("uid", "")) for one in status.get("reservedFor") or ()),
         str(owner.get("uid", "")) if owner.get("kind") == "Pod" else "", bool(meta.get("deletionTimestamp")),
+        stands_for_resources=(meta.get("annotations") or {}).get(ANNOTATION) == "true",
     )  # fmt: skip
 
 

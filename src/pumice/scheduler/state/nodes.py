@@ -26,6 +26,8 @@ PLAIN: Final = 2**50
 """Amounts up to here are added as they are: a thousand of them stay inside 63 bits."""
 
 UNTAINTED: Final[tuple[bool, tuple[Taint, ...]]] = (False, ())
+BY_CLAIM: Final = 2**40
+"""The amount of a resource of which a node says nothing and that can be had by claim there: the search for devices decides."""
 FIRST_DIMENSIONS: Final = (CPU, MEMORY, PODS, SPREAD_CPU, SPREAD_MEMORY)
 
 
@@ -129,6 +131,8 @@ class NodeTable:
         self._taint_users: list[int] = [0]
         self._taint_numbers: dict[tuple[bool, tuple[Taint, ...]], int] = {UNTAINTED: 0}
         self._taint_free: list[int] = []
+        self.by_claim: frozenset[str] = frozenset()
+        """Resources in whose place a DeviceClass stands."""
         self.live: NDArray[np.bool_] = np.zeros(16, bool)
 
     @property
@@ -164,10 +168,29 @@ class NodeTable:
             name, node.metadata.labels, tuple(node.spec.taints), node.spec.unschedulable, node_bytes(node)
         )
         self._set_taints(row, node.spec.unschedulable, tuple(node.spec.taints))
-        self._set_allocatable(row, vector(node.status.allocatable))
+        self._set_allocatable(row, self._with_claimed(vector(node.status.allocatable)))
         self.version += 1
         self.touch(row, gain=True)
         return row
+
+    def had_by_claim(self, names: frozenset[str]) -> None:
+        """From now on these resources can be had by claim, where a node offers none of them itself."""
+        if names != self.by_claim:
+            self.by_claim = names
+            for row in self.live_rows().tolist():
+                facts = self.facts[row]
+                if facts is not None:
+                    self._set_allocatable(row, self._with_claimed(vector(facts.node.status.allocatable)))
+                    self.touch(row, gain=True)
+            self.version += 1
+
+    def by_plugin(self, row: int, resource: str) -> bool:
+        """Return whether the node offers the resource itself."""
+        return bool(self.alloc[row, self.dim(resource)] < BY_CLAIM)
+
+    def _with_claimed(self, offered: Vector) -> Vector:
+        return {**dict.fromkeys(self.by_claim, BY_CLAIM), **{name: value for name, value in offered.items()
+                if value or name not in self.by_claim}}  # fmt: skip
 
     def remove(self, name: str) -> int | None:
         row = self.row_of.pop(name, None)

@@ -341,6 +341,7 @@ class Pods:
                 cls = self.classes.again(task.cls, pod, known)
                 task.cls.users, cls.users = task.cls.users - 1, cls.users + 1
                 task.job.recharge(task, self.charges.of(cls, self.ledger.placements[task.uid].allocations), cls)
+                self.bookings.charge_claims(task)
 
     def claims_changed(self, uids: Iterable[str]) -> None:
         """Something else is known of claims that these pods name: those that wait may be pods of another class."""
@@ -351,6 +352,13 @@ class Pods:
                 self._reclass(task, task.pod)
                 if task.cls is not before:
                     self.scheduling_queue.changed(task.job)
+
+    def claims_charged(self, uids: Iterable[str]) -> None:
+        """These pods use a claim that holds something else than before."""
+        for uid in uids:
+            task = self.tasks.get(uid)
+            if task is not None and task.job is not None:
+                self.bookings.charge_claims(task)
 
     def claims_freed(self, uid: str) -> None:
         """No claim is reserved for the pod any more."""
@@ -397,8 +405,11 @@ class Pods:
         task.cls, task.status, task.hopeless = cls, status, False
         placement = self.ledger.placements.get(task.uid)
         task.charged = self.charges.of(cls, placement.allocations) if placement is not None else None
+        task.shared_claims = ()
         if job is not None:
             job.join(task)
+        if placement is not None and cls.device_claims:
+            self.bookings.charge_claims(task)
         self._notice_terms(cls)
 
     def _notice_terms(self, cls: PodClass) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pumice.model.cards import Allocation
+from pumice.scheduler.state.claim_charges import Part
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.ledger import Ledger
-from pumice.scheduler.state.resources import Vector, add, shared, subtract, vector
+from pumice.scheduler.state.resources import CLASS_COUNT, NOTHING, Vector, add, of_claims, shared, subtract, vector
 from pumice.wire.volcano import (
     FIFO,
     NO_GROUPS,
@@ -75,6 +76,8 @@ class QueueRecord:
     """Its pending pods that request nothing."""
     inqueue: Vector = field(default_factory=dict)
     elastic: Vector = field(default_factory=dict)
+    claims_held: dict[Part, int] = field(default_factory=dict)
+    """Claims that several of its pods may use, and how many do: each counts once in ``allocated``."""
     quota_known_late: dict[PodClass, int] = field(default_factory=dict)
     """Those of them of which ``pending`` does not say everything."""
     news: list[tuple[PodClass, int]] = field(default_factory=list)
@@ -145,7 +148,9 @@ class QueueRecord:
         self.uid = queue.metadata.uid
         self.state = queue.status.state
         self.reclaimable = spec.reclaimable is not False
-        self.capability = {n: v for n, v in vector(spec.capability).items() if v > 0 or n not in ("cpu", "memory")}
+        unbounded = ("cpu", "memory"), (CLASS_COUNT,)
+        self.capability = {n: v for n, v in vector(spec.capability).items()
+                           if v > 0 or not (n in unbounded[0] or n.startswith(unbounded[1]))}  # fmt: skip
         self.guarantee, self.deserved = vector(spec.guarantee.resource), vector(spec.deserved)
         self.one_by_one = spec.dequeue_strategy == FIFO
         self.hierarchy, self.misplaced = hierarchy_of(queue), hierarchy_problem(queue.metadata.annotations)
@@ -160,6 +165,13 @@ class QueueRecord:
 CLASSES_KEPT = 10_000
 
 
+def with_claims(cls: PodClass, charged: Vector | None, claims: Vector) -> Vector | None:
+    """Return a charge with so much by claims in place of what it has of them; None where that is what the class says."""
+    cards = {name: value for name, value in (charged or {}).items() if not of_claims(name)}
+    found = {**cls.amounts, **cards, **claims}
+    return None if found == cls.amounts else shared(found)
+
+
 @dataclass(slots=True)
 class Charges:
     """Amounts by class, family and the cards that there are."""
@@ -169,8 +181,13 @@ class Charges:
     _last: tuple[PodClass, Sequence[Allocation], Vector | None] | None = None
     """The last answer: what a queue was asked to pay, it is charged next."""
 
-    def of(self, cls: PodClass, allocations: Sequence[Allocation]) -> Vector | None:
-        """Return what a queue is charged for a pod with these cards; None where that is what the class says, or it holds none."""
+    def of(self, cls: PodClass, allocations: Sequence[Allocation], claims: Vector = NOTHING) -> Vector | None:
+        """Return what a queue is charged for a pod with these cards, and with so much by claims of its own; None where that is
+        what the class says, or it holds none."""
+        cards = self._of_cards(cls, allocations)
+        return cards if not claims else with_claims(cls, cards, claims)
+
+    def _of_cards(self, cls: PodClass, allocations: Sequence[Allocation]) -> Vector | None:
         if not cls.quota_known_late:
             return None
         if self._last is None or self._last[0] is not cls or self._last[1] is not allocations:

@@ -33,6 +33,11 @@ DEFAULT_SPREAD_MEMORY: Final = 200 * 1024 * 1024
 
 _NOTHING: Final[Vector] = {}
 
+CLASS_COUNT: Final = "deviceclass/"
+CLASS_CAPACITY: Final = ".deviceclass/"
+"""Before the name of a DeviceClass: devices of claims, and after that of a capacity what is consumed of it (Volcano
+pkg/scheduler/plugins/capacity)."""
+
 HUGE: Final = 2**58
 """Larger than any cluster and small enough that a sum of 16 stays inside 63 bits."""
 
@@ -65,8 +70,17 @@ class Request(Struct, frozen=True, cache_hash=True):
 def amount(name: str, quantity: str | int | float) -> int:
     """One quantity in the core's unit, clamped to ±HUGE. Raises ValueError when it is no quantity."""
     value = parse_quantity(quantity)
-    scaled = ceil(value) if name in (MEMORY, PODS) else ceil(value * 1000)
+    scaled = ceil(value) if in_whole_units(name) else ceil(value * 1000)
     return max(-HUGE, min(HUGE, scaled))
+
+
+def of_claims(name: str) -> bool:
+    """Return whether an amount is one of devices that are had by claim: no node says how many there are."""
+    return CLASS_COUNT in name and (name.startswith(CLASS_COUNT) or CLASS_CAPACITY in name)
+
+
+def in_whole_units(name: str) -> bool:
+    return name in (MEMORY, PODS) or CLASS_CAPACITY in name
 
 
 def counted(name: str) -> bool:
@@ -195,12 +209,13 @@ def lacking(wanted: Mapping[str, int], limit: Mapping[str, int], *, missing: int
 def unit(name: str) -> int:
     """Return what divides an amount into the numbers that programs are told: thousandths of a core, bytes, whole pods and
     devices."""
-    return 1 if name in (CPU, MEMORY, PODS) else 1000
+    return 1 if name == CPU or in_whole_units(name) else 1000
 
 
 def amount_text(name: str, value: int) -> str:
     """One amount as people write it: memory in Mi."""
-    return f"{value / 2**20:.0f}Mi" if name == MEMORY else str(render({name: value})[name])
+    mib = name == MEMORY or (CLASS_CAPACITY in name and value and not value % 2**20)
+    return f"{value / 2**20:.0f}Mi" if mib else str(render({name: value})[name])
 
 
 def render(vector: Mapping[str, int]) -> Quantities:
@@ -208,7 +223,7 @@ def render(vector: Mapping[str, int]) -> Quantities:
     out: Quantities = {}
     for name in sorted(vector, key=dimension_order):
         value = vector[name]
-        if name in (MEMORY, PODS):
+        if in_whole_units(name):
             out[name] = str(value)
         elif name == CPU:
             out[name] = f"{value}m" if value % 1000 else str(value // 1000)

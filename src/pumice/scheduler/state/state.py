@@ -66,6 +66,8 @@ class State:
             self.nominations, self.terminating, tasks, scheduler_names, self.elsewhere,
         )  # fmt: skip
         self.device_claims.changed, self.device_claims.freed = self.pods.claims_changed, self.pods.claims_freed
+        self.device_claims.charged, self.device_claims.stand = self.pods.claims_charged, self._stand
+        self.classes.by_name, self.classes.had_by_claim = self.device_claims.by_name, self.device_claims.had_by_claim
         self.tasks: Mapping[str, Task] = tasks
         self.jobs: Mapping[str, Job] = self.groups.jobs
         self.queues: Mapping[str, QueueState] = self.groups.queues
@@ -83,12 +85,19 @@ class State:
     def set_device_types(self, device_types: Sequence[DeviceSharing], settings: Settings) -> None:
         """Exchange the device families (the configuration or the device ConfigMap changed)."""
         self.settings = settings
+        owned = (device_type.resources() | device_type.parameters() for device_type in device_types)
+        self.device_claims.own(frozenset().union(*owned))
         self.classes.set_device_types(device_types)
         for queue in self.groups.queues.values():
             queue.recount()
         self.bookings.set_device_types(device_types)
         self.pods.reclass()
         self.pods.reclass_placed()
+
+    def _stand(self) -> None:
+        """Classes stand for other resources than before: pods that ask for them may be others."""
+        self.classes.set_device_types(self.classes.device_types)
+        self.pods.reclass()
 
     def count_images(self, *, counted: bool) -> None:
         """Take over whether some plugin scores by images."""

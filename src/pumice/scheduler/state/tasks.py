@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from pumice.devices.protocol import NO_MARKS, Marks
 from pumice.effects.backoff import Backoff
+from pumice.scheduler.state.claim_charges import Part
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.resources import Request, Vector
 from pumice.scheduler.state.terms import Features
@@ -284,7 +285,10 @@ class TaskRecord(Struct, eq=False):
     backoff: Retry = NO_BACKOFF
     """Its Binding was refused: it is not tried before."""
     charged: Vector | None = None
-    """The charge of its queue for its cards, where the class alone cannot tell (``PodClass.quota_known_late``)."""
+    """The charge of its queue for its cards and its own claims, where the class alone cannot tell
+    (``PodClass.quota_known_late``)."""
+    shared_claims: tuple[Part, ...] = ()
+    """Claims that it has its place with and that other pods may use: its queue pays for each of them once."""
 
     @property
     def amounts(self) -> Vector:

@@ -1,0 +1,127 @@
+"""The order in which a node's devices are tried where somebody would rather have some than others: packed, or spread.
+
+Without one it is the order in which drivers publish them, as Kubernetes keeps it. The search is exhaustive, so that an order
+decides which devices a claim gets, and never whether it gets any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from pumice.claims.objects import Device
+from pumice.claims.slices import NodePool, PooledDevice, PoolID, Slices
+from pumice.claims.usage import NONE, Usage, amounts
+
+WHOLE: Final = 1_000_000
+"""Parts of a card's memory that are told apart."""
+Rank = Callable[[int, int, int, int], int]
+"""(memory in use, shares, per cent of cores in use, all memory) of a card: the greatest is tried first."""
+
+
+class InUse(NamedTuple):
+    """The use of the card that a device is, or is a part of: of its memory in ``WHOLE`` parts, and per cent of its cores."""
+
+    memory: int = 0
+    shares: int = 0
+    cores: int = 0
+
+
+@dataclass(slots=True)
+class Filling:
+    """The measure of how full the cards of a node are, by what is in use of its devices and of its counter sets."""
+
+    usage: Usage
+    _sets: dict[PoolID, dict[str, InUse]] = field(default_factory=dict)
+
+    def in_order(self, pools: Sequence[NodePool], rank: Rank) -> list[PooledDevice]:
+        """Return the devices of these pools: those without binding conditions first, as ever. Of devices for one claim, such as
+        partitions, the smaller one wastes less; of what is alike the rank decides."""
+        found = []
+        for pool in pools:
+            for place in pool.devices:
+                use = self.of(pool, place)
+                wasted = 0 if place.device.allow_multiple_allocations else size_of(place.device)
+                found.append(((pool.has_binding_conditions, wasted, -rank(use.memory, use.shares, use.cores, WHOLE)), place))
+        found.sort(key=lambda one: one[0])  # stable: what is alike stays in the order of its slices
+        return [place for _, place in found]
+
+    def of(self, pool: NodePool, place: PooledDevice) -> InUse:
+        """Return the use of the device's card: the fullest of the counter sets that it draws on, or its own."""
+        own = consumed_of(place.device, self.usage.consumed.get(place.id, {}), self.usage.sharers.get(place.id, 0))
+        if not place.device.consumes_counters:
+            return own
+        if pool.id not in self._sets:
+            self._sets[pool.id] = self._count(pool)
+        drawn = [self._sets[pool.id].get(one.counter_set, InUse()) for one in place.device.consumes_counters]
+        most = max(drawn)
+        return InUse(max(own.memory, most.memory) if own.shares == 0 else own.memory, max(own.shares, most.shares), own.cores)
+
+    def _count(self, pool: NodePool) -> dict[str, InUse]:
+        drawn: dict[tuple[str, str], Fraction] = {}
+        holders: dict[str, int] = {}
+        for id_ in self.usage.devices:
+            if (id_.driver, id_.pool) != pool.id:
+                continue
+            consumption = self.usage.remembered.get(id_, ())
+            for key, amount in amounts(consumption).items():
+                drawn[key] = drawn.get(key, NONE) + amount
+            for set_ in {one.counter_set for one in consumption}:
+                holders[set_] = holders.get(set_, 0) + 1
+        return {
+            set_: InUse(
+                max((_part(drawn.get((set_, name), NONE), one.value) for name, one in counters.items()), default=0),
+                holders.get(set_, 0),
+            )
+            for set_, counters in pool.counters.items()
+        }
+
+
+def fullness(pool: PoolID, usage: Usage, slices: Slices) -> tuple[float, int]:
+    """Return how many cards of a pool are in use, parts of cards included, and how many there are. A card is a counter set, or a
+    device that draws on none."""
+    number, sets = slices.cards_in(pool)
+    used, drawn = 0.0, dict[tuple[str, str], Fraction]()
+    for id_ in usage.devices:
+        if (id_.driver, id_.pool) != pool:
+            continue
+        consumption = usage.remembered.get(id_)
+        if consumption:
+            for key, amount in amounts(consumption).items():
+                drawn[key] = drawn.get(key, NONE) + amount
+        elif id_ in usage.exclusive or (device := slices.device_of(id_)) is None:
+            used += 1.0
+        else:
+            use = consumed_of(device, usage.consumed.get(id_, {}), 1)
+            used += max(use.memory / WHOLE, use.cores / 100)
+    for set_, counters in sets.items():
+        used += max((_part(drawn.get((set_, name), NONE), one.value) for name, one in counters.items()), default=0) / WHOLE
+    return min(used, float(number)), number
+
+
+def consumed_of(device: Device, consumed: Mapping[str, Fraction], shares: int) -> InUse:
+    """Return the use of a shared device: by its capacities memory and cores where it has them, else by the scarcest one."""
+    parts = {name.rpartition("/")[2]: _part(consumed.get(name, NONE), one.value) for name, one in device.capacity.items()}
+    if "memory" not in parts and "cores" not in parts:
+        return InUse(max(parts.values(), default=0), shares)
+    return InUse(parts.get("memory", 0), shares, parts.get("cores", 0) * 100 // WHOLE)
+
+
+def size_of(device: Device) -> Fraction:
+    """Return the memory of a device by its capacities, or by the counters that it draws; 0 where it names none."""
+    return max(_memories(device), default=NONE)
+
+
+def _memories(device: Device) -> Iterator[Fraction]:
+    for name, one in device.capacity.items():
+        if name.rpartition("/")[2] == "memory":
+            yield one.value
+    for drawn in device.consumes_counters:
+        if "memory" in drawn.counters:
+            yield drawn.counters["memory"].value
+
+
+def _part(used: Fraction, whole: Fraction) -> int:
+    return int(min(max(used, NONE), whole) * WHOLE / whole) if whole > 0 else 0

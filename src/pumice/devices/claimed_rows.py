@@ -1,0 +1,79 @@
+"""Cards that claims hold (``resource.k8s.io``), for the tables of cards: from what drivers publish and claims' status alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from pumice.claims.attributes import attribute_of
+from pumice.claims.objects import Device, DeviceID, Result
+from pumice.claims.reading import devices_held, slice_of
+from pumice.claims.slices import Slices
+from pumice.devices.device_type import CardRow, CardTenant
+from pumice.model.errors import BadInput
+
+Json = Mapping[str, Any]
+MIB = 1 << 20
+
+
+def with_claims(rows: Sequence[CardRow], slices: Iterable[Json], claims: Iterable[Json]) -> list[CardRow]:
+    """Return the rows with who holds a card by claim, and rows for cards that drivers of claims alone publish. A slice or a
+    device that cannot be read says nothing."""
+    known, found = Slices(), list(rows)
+    there = {(row.node, row.uuid): row for row in rows}
+    for obj in slices:
+        try:
+            one = slice_of(obj)
+        except BadInput:
+            continue
+        known.put(one)
+        for device in one.spec.devices:
+            name, own = _text(device, one.spec.driver, "uuid"), one.spec.node_name or device.node_name
+            if not name or not own or (own, name) in there or _text(device, one.spec.driver, "parentUUID"):
+                continue
+            index = sum(row.node == own for row in found)
+            row = CardRow(own, index, name, _text(device, one.spec.driver, "productName") or one.spec.driver, _memory(device))
+            there[own, name] = row
+            found.append(row)
+    for obj in claims:
+        for held in devices_held(obj):
+            _put(held, obj, known, there)
+    return found
+
+
+def _put(held: Result, claim: Json, known: Slices, rows: Mapping[tuple[str, str], CardRow]) -> None:
+    if held.admin_access:
+        return
+    memory, cores = (_consumed(held, name) for name in ("memory", "cores"))
+    for node, uuid in known.cards_of(DeviceID(held.driver, held.pool, held.device)) or ():
+        for (place, card), row in rows.items():
+            if card == uuid and node in ("", place):
+                mib = int(memory / MIB) if memory is not None else 0
+                row.memory += mib or row.total
+                row.cores += int(cores) if cores is not None else 100
+                row.holders.append(CardTenant(_who(claim), mib, None if cores is None else int(cores)))
+
+
+def _who(claim: Json) -> str:
+    """The pods that use it, the first by name, and the claim."""
+    meta = claim.get("metadata") or {}
+    reserved = (claim.get("status") or {}).get("reservedFor") or ()
+    users = sorted(str(one.get("name")) for one in reserved if isinstance(one, Mapping))
+    more = f" and {len(users) - 1} more" if len(users) > 1 else ""
+    key = f"{meta.get('namespace')}/{meta.get('name')}"
+    return f"{meta.get('namespace')}/{users[0]}{more} by claim {meta.get('name')}" if users else f"claim {key}"
+
+
+def _consumed(held: Result, name: str) -> Fraction | None:
+    """Return what it consumes of a capacity, under whichever domain; None where the device is its own."""
+    return next((max(value, Fraction()) for key, value in held.consumed_capacity.items() if key.rpartition("/")[2] == name), None)
+
+
+def _text(device: Device, driver: str, name: str) -> str:
+    found = attribute_of(device, driver, f"{driver}/{name}")
+    return str(found[1]) if found is not None and found[0] == "string" else ""
+
+
+def _memory(device: Device) -> int:
+    return next((int(one.value / MIB) for key, one in device.capacity.items() if key.rpartition("/")[2] == "memory"), 0)

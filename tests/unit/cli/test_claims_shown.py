@@ -1,0 +1,125 @@
+"""Cards that claims hold, in the tables of ``pumice top`` and ``pumice status`` and in the file of ``pumice dump``."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.claims import asks, claim, of_memory, published, shared_card
+from kit.device_claims import GPU, ClaimWorld, cards, whole
+from kit.objects import node
+from kit.scheduler_confs import conf
+
+from pumice.cli.casefile import Case, decisions_of, engine_of, load, save, trimmed
+from pumice.devices.claimed_rows import with_claims
+from pumice.devices.device_type import CardRow
+from pumice.model.errors import BadInput
+
+Json = dict[str, Any]
+
+
+def world() -> ClaimWorld:
+    found = ClaimWorld(conf("gang", "predicates"))
+    found.add(node("n1"))
+    attributes = {"uuid": {"string": "GPU-0"}, "productName": {"string": "NVIDIA A100"}}
+    one = {"kind": "ResourceSlice", **published(shared_card("gpu-0-shared", attributes=attributes), pool="n1", nodeName="n1")}
+    found.publish(GPU, one)
+    return found
+
+
+def told(world: ClaimWorld, *rows: CardRow) -> list[tuple[str, int, int, int, list[str]]]:
+    found = with_claims(rows, world.slices.values(), world.claims.values())
+    return [(row.node, row.index, row.memory, row.cores, list(map(str, row.holders))) for row in found]
+
+
+def test_a_card_that_a_driver_of_claims_alone_publishes_is_shown_with_the_pods_by_claim() -> None:
+    here = world()
+    here.ask("a", of_memory("3000Mi", cores="50"))
+    here.settle()
+    (row,) = with_claims([], here.slices.values(), here.claims.values())
+    assert (row.node, row.uuid, row.type, row.total) == ("n1", "GPU-0", "NVIDIA A100", 81920)
+    assert told(here) == [("n1", 0, 3000, 50, ["default/a by claim a-c0 (3000 MiB, 50 %)"])]
+
+
+def test_a_card_that_is_registered_too_has_its_claims_beside_its_pods() -> None:
+    here = world()
+    here.shared("both", of_memory("4Gi", cores="10"))
+    for name in "ab":
+        here.use(name, "both")
+    here.settle()
+    card = CardRow("n1", 3, "GPU-0", "NVIDIA-A100", 81920)
+    assert told(here, card) == [("n1", 3, 4096, 10, ["default/a and 1 more by claim both (4096 MiB, 10 %)"])]
+
+
+def test_a_whole_card_is_whole_and_who_only_looks_holds_nothing() -> None:
+    here = ClaimWorld(conf("gang", "predicates"))
+    here.add(node("n1"))
+    here.publish(GPU, cards("n1", 1))
+    here.ask("a", whole())
+    here.ask("look", claim(asks(adminAccess=True)))
+    here.settle()
+    assert told(here) == [("n1", 0, 0, 100, ["default/a by claim a-c0 (whole)"])]
+
+
+def test_a_claim_without_pods_is_named_and_what_cannot_be_read_ends_nothing() -> None:
+    here = world()
+    result = {"request": "g", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0-shared", "shareID": "s",
+              "consumedCapacity": {"memory": "1Gi", "cores": "5"}}  # fmt: skip
+    held = {"metadata": {"name": "c", "namespace": "team"}, "status": {"allocation": {"devices": {"results": [result]}}}}
+    odd: list[Json] = [{"status": {"allocation": {"devices": {"results": "x"}}, "reservedFor": ["y"]}}, {"spec": 3}]
+    bad: Json = {"metadata": {"name": "bad"}, "spec": {"driver": 5}}
+    rows = with_claims([], [*here.slices.values(), bad], [held, *odd])
+    assert [str(one) for one in rows[0].holders] == ["claim team/c (1024 MiB, 5 %)"]
+
+
+def case_of(here: ClaimWorld) -> Case:
+    kept: dict[str, list[Json]] = {
+        "nodes": list(here.nodes.values()), "pods": list(here.pods.values()),
+        "deviceClasses": [trimmed(one, None) for one in here.device_classes.values()],
+        "resourceSlices": [trimmed(one, None) for one in here.slices.values()],
+        "resourceClaims": [trimmed(one, None) for one in here.claims.values()],
+    }  # fmt: skip
+    return Case(here.now, conf("gang", "predicates"), objects=copy.deepcopy(kept))
+
+
+def test_a_dump_holds_claims_and_decides_as_the_scheduler_does(tmp_path: Path) -> None:
+    here = world()
+    here.ask("a", of_memory("60Gi", cores="50"))
+    here.settle()
+    here.refuse = lambda bind: True
+    here.ask("fits", of_memory("20Gi", cores="50"))
+    here.ask("waits", of_memory("30Gi", cores="50"))
+    path = tmp_path / "case.json"
+    path.write_text(save(case_of(here)))
+    case = load(path)
+    found = {one["pod"]: one for one in decisions_of(case)}
+    assert found["default/fits"]["node"] == "n1"
+    assert "cannot allocate all claims (g: capacity memory)" in found["default/waits"]["waits"]
+    engine = engine_of(case)
+    assert list(engine.state.device_claims.validate()) == []
+    assert json.loads(path.read_text())["objects"]["resourceClaims"][0]["status"]["reservedFor"]
+
+
+def test_the_status_of_a_claim_is_cut_down_to_what_decisions_look_at() -> None:
+    obj: Json = {"metadata": {"name": "c", "managedFields": [1]}, "spec": {},
+                 "status": {"allocation": {"devices": {"results": []}}, "devices": [{"data": {"secret": 1}}]}}  # fmt: skip
+    assert trimmed(obj, None) == {"metadata": {"name": "c"}, "spec": {}, "status": {"allocation": {"devices": {"results": []}}}}
+
+
+def answered(kind: str, obj: Json) -> str:
+    """The words of a refusal of a file with this object; empty where the object is read, or passed over."""
+    try:
+        assert list(engine_of(Case(0.0, conf("predicates"), objects={kind: [obj]})).state.device_claims.validate()) == []
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("broken", [{"metadata": {}}, {"metadata": {"name": "a"}, "spec": 3}, {"metadata": {"name": 5}}])
+def test_an_object_that_no_api_server_would_show_is_named_or_passed_over(broken: Json) -> None:
+    for kind in ("resourceSlices", "deviceClasses", "resourceClaims"):
+        text = answered(kind, broken)
+        assert text == "" or text.startswith(f"objects.{kind}[0]: ")
