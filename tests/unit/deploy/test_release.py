@@ -26,7 +26,7 @@ def test_no_file_that_users_apply_or_install_from_says_another() -> None:
     chart = yaml.safe_load((ROOT / "deploy/chart/Chart.yaml").read_text("utf-8"))
     assert {chart["version"], chart["appVersion"]} == {pumice.__version__}
     for pattern in ("deploy/**/*", "src/pumice/manifests/*", "docs/**/*.md", "examples/**/*", "README.md"):
-        for path in (path for path in ROOT.glob(pattern) if path.is_file() and path.suffix not in (".png", ".svg")):
+        for path in (path for path in ROOT.glob(pattern) if path.is_file() and path.suffix not in (".png", ".svg", ".pyc")):
             named = re.findall(r"pumice/pumice:(\d[\w.]*\d)", path.read_text("utf-8"))
             assert set(named) <= {pumice.__version__}, path
 
