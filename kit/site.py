@@ -20,6 +20,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from kit.translations import FENCE, sections
+from pumice import __version__
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -36,6 +37,8 @@ OTHER = "same-page-in-"
 NOT_TRANSLATED = "> 本页尚未翻译，以下为英文原文。\n\n"
 STAYS_ENGLISH = {
     "reference/commands.md": "> 本页由各命令的 `--help` 生成。命令的帮助和消息只有英文，因此本页也是英文。\n\n",
+    "reference/metrics.md": "> 本页由守护进程的指标页面生成。指标的说明只有英文，因此本页也是英文。\n\n",
+    "reference/rights.md": "> 本页由清单生成，内容是账户、对象和动词的名称，因此不翻译。\n\n",
     "adr/": "> 决定的记录（ADR）只有英文。\n\n",
     "contributing.md": "> 本页只有英文。\n\n",
     "changelog.md": "> 本页只有英文。\n\n",
@@ -232,11 +235,10 @@ def addressed(text: str, name: Path, language: str) -> str:
 
 def build(output: Path = OUTPUT, scratch: Path = SCRATCH) -> list[str]:
     """The site in a folder, and what is wrong with it."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     shutil.rmtree(output, ignore_errors=True)
     for language, folder in LANGUAGES.items():
         home = scratch / language
-        assemble(language, home, version)
+        assemble(language, home, __version__)
         program = Path(sys.executable).parent / "zensical"
         done = subprocess.run([program, "build", "--strict", "--clean"], cwd=home, capture_output=True, text=True)
         if done.returncode or "Warning" in done.stdout + done.stderr:

@@ -16,7 +16,8 @@ SHOWN = {
     # in a file of tests, by the name of one: how the sentences begin, or the rows of a table, that it shows
     "contract/test_ways_over.py": {
         "test_from_volcano_and_back_half_by_half": (
-            "Pumice takes the places of Volcano's scheduler", "Volcano's deployments and plugin are deleted first"),
+            "Pumice takes the places of Volcano's scheduler", "It keeps their names",
+            "Volcano's deployments and plugin are deleted first"),
         "test_every_block_of_the_pages_is_run": ("Who has [Volcano]",),
     },
     "unit/apps/doctor/test_node.py": {
@@ -35,28 +36,29 @@ SHOWN = {
         "test_a_tenant_that_lifts_its_limits_is_refused_by_the_admission_server_too": ("Where policies are not to be had",),
         "test_while_the_server_is_down_no_job_passes_unseen": ("The admission server registers itself",),
         "test_what_is_registered_belongs_to_the_servers_role_and_goes_with_it": (
-            "what it registers belongs to its ClusterRole",),
+            "What it registers belongs to its ClusterRole", "The garbage collector takes it away with that role"),
     },
     "contract/test_installing.py": {
         "test_every_command_of_the_page_is_taken_in_its_order_and_makes_what_its_file_holds": (
-            "For legacy GPU sharing", "On nodes with Ascend NPUs"),
+            "For legacy GPU sharing", "On nodes with Ascend NPUs", "To have 310P chips cut as MindCluster does"),
     },
     "contract/test_node_side.py": {
         "test_the_node_object_says_what_the_plugin_advertises": ("`kubectl get node NODE -o yaml` shows",),
     },
     "contract/test_doctor_cluster.py": {
         "test_all_is_well_where_all_is_installed_and_each_fault_is_named_where_it_is_made": (
-            "`pumice doctor cluster` and, on a node",),
+            "If it does not, `pumice doctor cluster` and, on a node",),
     },
     "scenarios/test_deployed_by_manifests.py": {
         "test_the_manifests_bring_up_daemons_that_serve_a_pod_by_the_rights_of_their_accounts": (
-            "To try the same manifests on one machine", "Scheduler: `:8080/metrics`", "Node: `:9394/metrics`"),
+            "To try the same manifests on one machine", "Or take the chart", "Then neither the directory",
+            "Scheduler: `:8080/metrics`", "Node: `:9394/metrics`"),
     },
     "unit/deploy/test_chart.py": {
         "test_the_chart_renders_the_manifests_object_by_object": (
             "The chart renders the manifests themselves", "| cards that are cut, on nodes", "| legacy GPU sharing"),
         "test_policies_come_where_the_api_server_has_them_and_are_told_of_where_not": (
-            "its notes name those that it left out",),
+            "Where the API server lacks the policies' kinds",),
         "test_a_value_of_the_wrong_type_is_refused_by_its_name_and_so_is_a_name_that_nobody_knows": (
             "A name or a type that is not known",),
     },
@@ -77,7 +79,7 @@ SHOWN = {
     "contract/test_chart.py": {
         "test_the_guides_commands_do_what_it_says": (
             "To see what would be written",
-            "with a newer chart they are brought up to date",
+            "With a newer chart bring them up to date",
             "What `kubectl` made of the manifests",
         ),
         "test_a_release_is_changed_and_put_back_and_what_the_daemons_wrote_stays": (
@@ -87,7 +89,7 @@ SHOWN = {
         "test_jobs_and_queues_and_their_kinds_outlive_a_release": (
             "Helm leaves kinds that are there", "At the end queues, jobs and their kinds stay"),
         "test_kinds_of_another_version_are_refused_and_fields_that_would_be_dropped_are_told": (
-            "Ones of another version are refused",),
+            "The chart refuses ones of another version",),
         "test_two_schedulers_of_one_name_are_refused_until_one_rests": ("A scheduler elsewhere that answers",),
     },
     "contract/test_tenant_policies.py": {
@@ -115,9 +117,9 @@ SHOWN = {
     },
     "unit/apps/scheduler/test_no_valid_configuration.py": {
         "test_one_that_breaks_later_leaves_the_last_good_one_in_force_and_says_so_on_its_pages": (
-            "a change is read at once",),
+            "the scheduler reads a change at once", "It refuses a broken one"),
         "test_a_typo_before_the_start_leaves_every_pod_waiting_until_it_is_mended_and_is_told_everywhere": (
-            "with none yet the scheduler is unready",),
+            "With none yet it is unready",),
     },
     "unit/devices/nvidia_vgpu/plugin/test_vgpu_plugin.py": {
         "test_the_device_configmap_is_made_where_it_is_missing_and_left_as_people_wrote_it": (
