@@ -23,6 +23,7 @@ from kit.command_pages import man_pages
 from kit.local_cluster import local_cluster
 from packaging.requirements import Requirement
 
+import pumice
 from pumice.cli.extras import BROUGHT_BY
 from pumice.cli.main import COMMANDS
 
@@ -268,7 +269,8 @@ def test_a_laboratory_of_another_version_is_refused(installed: Installed, tmp_pa
         program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from pumice.cli.main import main; main({list(words)!r})"
         done = installed.run("-c", program, program="python")
         assert done.returncode == 2
-        reported = r"pumice.*: .* needs the laboratory of Pumice of version 0\.1\.0, and 0\.0\.9 is installed; .*\n"
+        own = re.escape(pumice.__version__)
+        reported = rf"pumice.*: .* needs the laboratory of Pumice of version {own}, and 0\.0\.9 is installed; .*\n"
         assert re.fullmatch(reported, done.stderr), done.stderr
 
 

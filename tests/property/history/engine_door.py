@@ -75,10 +75,13 @@ def wrong_sums(state: State) -> Iterator[str]:
                 add(sums["awaited"], task.cls.amounts.items())
             elif task.status is Status.PENDING:
                 add(sums["pending"], task.cls.demand)
+        used = {part for task in tasks if task.status in ALLOCATED_STATUSES for part in task.shared_claims}
+        for _, amounts in used:  # a claim that several pods use is charged once
+            add(sums["allocated"], amounts)
         for name, right in sums.items():
             kept = {what: value for what, value in getattr(queue, name).items() if value}
             if kept != {what: value for what, value in right.items() if value}:
-                yield f"queue {queue.name} counts {kept} as {name}, and its pods come to {right}"
+                yield f"queue {queue.name} counts {kept} as {name}, and its pods and their claims come to {right}"
 
 
 class Ears(Informers):
