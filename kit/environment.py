@@ -32,11 +32,12 @@ def of_flags() -> dict[str, dict[str, list[str]]]:
     return dict(sorted(found.items()))
 
 
-def of_library() -> list[tuple[str, str, str]]:
-    """Each variable of ``libvgpu.so``: its name, its default, and what it means."""
+def of_library() -> list[tuple[str, str, str, str]]:
+    """Each variable of ``libvgpu.so``: its name, its unit, its default, and what it means. What the library's own page has
+    below its table is not on this one."""
     text = (ROOT / "native/vgpu/options.def").read_text("utf-8")
-    rows = re.findall(r'^OPTION\(\w+, \w+, (\w+), "[^"]*", ([^,]*), "(.*)"\)$', text, re.M)
-    return [(name, default.strip('"'), meaning) for name, default, meaning in rows]
+    rows = re.findall(r'^OPTION\(\w+, \w+, (\w+), "([^"]*)", ([^,]*), "(.*)"\)$', text, re.M)
+    return [(name, unit, default.strip('"'), meaning.removesuffix(" (below)")) for name, unit, default, meaning in rows]
 
 
 def written() -> set[str]:
@@ -50,8 +51,11 @@ def markdown() -> str:
         lines += [f"## {part['title']}\n", f"{part['about']}\n", "| variable | who sets it | what it does |", "|---|---|---|"]
         lines += [f"| `{row['name']}` | {row['by']} | {row['does']} |" for row in part["row"]]
         lines.append("")
-    lines += [OF_LIBRARY, "| variable | default | what it means |", "|---|---|---|"]
-    lines += [f"| `{name}` | {f'`{default}`' if default else ''} | {meaning} |" for name, default, meaning in of_library()]
+    lines += [OF_LIBRARY, "| variable | unit | default | what it means |", "|---|---|---|---|"]
+    lines += [
+        f"| `{name}` | {unit} | {f'`{default}`' if default else ''} | {meaning} |"
+        for name, unit, default, meaning in of_library()
+    ]
     lines += ["", OF_FLAGS, "| variable | flag | of |", "|---|---|---|", *_flags(), ""]
     return "\n".join(lines)
 
