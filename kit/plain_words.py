@@ -1,7 +1,7 @@
 """The documents for users in plain words: ``python -m kit.plain_words``, which ``make check`` runs.
 
 A sentence has at most 25 words, and words that only this project knows stay out. Code and links' targets are no prose.
-``kit/plain_words.toml`` names the words, the pages that are for others, and those not yet rewritten: that list may only shrink.
+``kit/plain_words.toml`` names the words, and the pages that are for others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RULES = tomllib.loads((Path(__file__).parent / "plain_words.toml").read_text("ut
 
 
 def pages() -> dict[str, Path]:
-    """The pages for users, rewritten or not."""
+    """The pages for users."""
     found = {path.relative_to(ROOT).as_posix(): path for path in sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])}
     return {name: path for name, path in found.items() if not name.startswith(tuple(RULES["for_others"]))}
 
@@ -60,15 +60,9 @@ def faults(text: str) -> Iterator[tuple[int, str]]:
 
 
 def check() -> Iterator[str]:
-    """Yield a line for each fault of the pages that are rewritten, and for each page that may leave the list of the others."""
-    listed = set(RULES["not_yet"])
-    found = {name: list(faults(path.read_text("utf-8"))) for name, path in pages().items()}
-    for name, here in found.items():
-        if name not in listed:
-            yield from (f"{name}:{line}: {what}" for line, what in here)
-        elif not here:
-            yield f"{name}: is plain now: take it out of not_yet in kit/plain_words.toml"
-    yield from (f"{name}: is listed in kit/plain_words.toml, and no page for users" for name in sorted(listed - set(found)))
+    """Yield a line for each fault of the pages for users."""
+    for name, path in pages().items():
+        yield from (f"{name}:{line}: {what}" for line, what in faults(path.read_text("utf-8")))
 
 
 def main() -> int:

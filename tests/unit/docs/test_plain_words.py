@@ -5,7 +5,7 @@ from __future__ import annotations
 from kit import pictures, plain_words
 
 
-def test_pages_that_were_rewritten_are_plain_and_stay_so() -> None:
+def test_every_page_for_users_is_plain() -> None:
     """``python -m kit.plain_words``; docs/develop/style.md tells the rules."""
     assert list(plain_words.check()) == []
 
@@ -22,14 +22,6 @@ def test_code_is_no_prose_and_each_cell_of_a_table_is_read_by_itself() -> None:
     cell = "word " * 20
     text = f"```sh\n{'word ' * 40}\n```\n\n    {'word ' * 40}\n\n| a | b |\n|---|---|\n| {cell} | {cell} |\n"
     assert list(plain_words.faults(text)) == []
-
-
-def test_a_page_that_became_plain_has_to_leave_the_list(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setitem(plain_words.RULES, "not_yet", [*plain_words.RULES["not_yet"], "docs/index.md", "docs/gone.md"])
-    assert list(plain_words.check()) == [
-        "docs/index.md: is plain now: take it out of not_yet in kit/plain_words.toml",
-        "docs/gone.md: is listed in kit/plain_words.toml, and no page for users",
-    ]
 
 
 def test_the_pictures_are_what_the_script_draws() -> None:
