@@ -12,6 +12,7 @@ from pumice.claims.selecting import program_of
 from pumice.devices.lint.finding import Finding
 from pumice.model.errors import BadInput, nearest
 from pumice.wire.document import Document
+from pumice.wire.kubernetes import DEVICES
 from pumice.wire.quantity import parse_quantity
 
 READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], object]]] = {
@@ -28,7 +29,7 @@ def lint_claims(documents: Iterable[tuple[str, Document]]) -> Iterator[Finding]:
     devices = [device for _, one in mine if one.value.get("kind") == "ResourceSlice" for device in _devices(one.value)]
     for file, one in mine:
         kind = str(one.value.get("kind"))
-        if kind in READERS and str(one.value.get("apiVersion", "")).startswith("resource.k8s.io/"):
+        if kind in READERS and str(one.value.get("apiVersion", "")).startswith(f"{DEVICES}/"):
             yield from _object(file, one, kind, classes, devices)
         elif kind == "Queue":
             yield from _quotas(file, one)
@@ -41,8 +42,8 @@ def _object(file: str, lined: Document, kind: str, classes: set[str], devices: l
         yield Finding(file, lined.line("spec"), str(error), error=True)
         return
     version = str(lined.value.get("apiVersion"))
-    if version != "resource.k8s.io/v1":
-        yield Finding(file, lined.line("apiVersion"), f"{version} is not looked at; the scheduler reads resource.k8s.io/v1")
+    if version != f"{DEVICES}/v1":
+        yield Finding(file, lined.line("apiVersion"), f"{version} is not looked at; the scheduler reads {DEVICES}/v1")
     for path, expression in _selectors(lined.value.get("spec") or {}, ("spec",)):
         try:
             program_of(expression)
