@@ -46,7 +46,7 @@ class _List:
     """By namespace/name: uid, and what tells of it as new."""
     synced: bool = False
     refused: ApiError | None = None
-    heard: list[_Ear] = field(default_factory=list)
+    followers: list[_Follower] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def take(self, event: WatchEvent) -> None:
@@ -67,37 +67,37 @@ class _List:
                     del self.objects[key]
             else:
                 self.objects[key] = meta.uid, WatchEvent("ADDED", event.raw, event.obj, True)
-        for ear in self.heard:
-            ear.put(namespace, event)
+        for follower in self.followers:
+            follower.put(namespace, event)
 
     def refuse(self, error: ApiError) -> None:
         self.refused, self.synced = error, False
         self.objects.clear()
         self.changed.set()
-        for ear in self.heard:
-            ear.end(error)
+        for follower in self.followers:
+            follower.end(error)
 
 
-class _Ear:
-    """One who follows a list: the events that he may see and has not taken."""
+class _Follower:
+    """A watch of a list by one set of rights: the events that it may be given and has not taken."""
 
     def __init__(self, sees: Callable[[str], bool]) -> None:
-        self.sees, self.events, self.woken = sees, deque[WatchEvent | ApiError](), asyncio.Event()
+        self.sees, self.events, self.news = sees, deque[WatchEvent | ApiError](), asyncio.Event()
 
     def put(self, namespace: str, event: WatchEvent) -> None:
         if event.type == "SYNCED" or self.sees(namespace):
             self.events.append(event)
-            self.woken.set()
+            self.news.set()
 
     def end(self, error: ApiError) -> None:
         self.events.append(error)
-        self.woken.set()
+        self.news.set()
 
     async def next(self) -> WatchEvent:
         """Raises ApiError where the list came to an end."""
         while not self.events:
-            self.woken.clear()
-            await self.woken.wait()
+            self.news.clear()
+            await self.news.wait()
         found = self.events.popleft()
         if isinstance(found, ApiError):
             raise found
@@ -173,9 +173,9 @@ class Seen:
                 raise found.refused
             found.changed.clear()
             await found.changed.wait()
-        ear = _Ear(sees)
+        follower = _Follower(sees)
         now = [event for key, (_, event) in found.objects.items() if sees(key.partition("/")[0])]
-        found.heard.append(ear)
+        found.followers.append(follower)
         try:
             for count, event in enumerate(now):
                 yield event
@@ -183,9 +183,9 @@ class Seen:
                     await asyncio.sleep(0)
             yield WatchEvent("SYNCED", b"")
             while True:
-                yield await ear.next()
+                yield await follower.next()
         finally:
-            found.heard.remove(ear)
+            found.followers.remove(follower)
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
         """Return a pod that may be seen; of the namespace ``default`` only that there is an answer, by which one is told."""
