@@ -61,6 +61,8 @@ def without_cluster(folder: Path) -> Iterator[Call]:
     yield Call("pumice top --once", "nothing to watch", 2)
     yield Call("pumice top --kubeconfig /nonexistent", "/nonexistent", 2)
     yield Call("pumice limit r9 --cores 20", "no program of `pumice run`", 2)
+    yield Call("pumice docker run --engine /nonexistent --memory 1000 image", "there is no such program", 2)
+    yield Call("pumice share list", "There is no share with a name")
     yield Call("pumice jupyter install --python /bin/false", "not a Python that works", 2)
     yield Call(f"pumice vgpu status {region}", "1.2")
     yield Call("pumice burn --kernels 1", "no CUDA driver on this machine", 2)

@@ -86,7 +86,7 @@ def _cut(command: str, longest: int) -> str:
 def _rows(share: Share, models: bool, fill: Fill) -> Iterator[dict[str, str]]:
     """The cells of a share by column; further cards say what is theirs only."""
     booking = share.booking
-    whole = {"ID": booking.id, "PID": str(booking.pid), "USER": _user(booking.user), "PRIORITY": str(booking.priority),
+    whole = {"ID": booking.id, "PID": str(share.pid or "-"), "USER": _user(booking.user), "PRIORITY": str(booking.priority),
              "SINCE": time.strftime("%d %b %H:%M", time.localtime(booking.created)), "REGION": escape(booking.region),
              "COMMAND": escape(booking.line)}  # fmt: skip
     for place, card in enumerate(share.cards):
@@ -122,7 +122,7 @@ def as_json(share: Share) -> dict[str, Any]:
     booking = share.booking
     return {
         "id": booking.id,
-        "pid": booking.pid,
+        "pid": share.pid or None,
         "pids": list(share.pids),
         "user": booking.user,
         "emulatedMachine": str(share.place.machine) if share.place.machine else None,

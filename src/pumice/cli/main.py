@@ -17,6 +17,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     # name: (module, empty for the laboratory's; one line for the overview)
     "One machine, no cluster": {
         "run": ("pumice.cli.run", "Run a program with a share of a card"),
+        "docker": ("pumice.cli.docker", "Run a container with a share of a card"),
+        "share": ("pumice.cli.share", "Make shares with a name, for containers by CDI"),
         "ps": ("pumice.cli.ps", "List the programs that share this machine's cards"),
         "top": ("pumice.cli.top", "Watch cards and who uses them, live"),
         "limit": ("pumice.cli.limit", "Change the limits of a running program"),

@@ -263,7 +263,7 @@ def _holds(booking: Booking, uuid: str) -> str:
     device = booking.on(uuid)
     assert device is not None
     cores = f"{device.cores} %" if device.cores else "no core limit"
-    return f"{booking.id}  pid {booking.pid}  {device.memory} MiB  {cores}  {booking.line}"
+    return f"{booking.id}  {booking.who}  {device.memory} MiB  {cores}  {booking.line}"
 
 
 def _elsewhere(books: Books, request: Request, without: str) -> str:

@@ -9,8 +9,10 @@ from pathlib import Path
 import msgspec
 
 from pumice.adapters.bookings.book import Booking, opened
+from pumice.adapters.region.folders import grant
 from pumice.adapters.region.writer import set_limits
 from pumice.local.allocator import Allocator
+from pumice.local.containers import page_order
 from pumice.local.people import log, refuse_stranger
 from pumice.local.place import Place
 from pumice.local.plugin import handed_out
@@ -131,5 +133,6 @@ def _larger(changed: Booking, current: Booking, allocator: Allocator, now_ns: in
 def _enforce(booking: Booking) -> None:
     try:
         set_limits(Path(booking.region), booking.limits)
-    except BadRegion as error:
+        grant(Path(booking.region), [(device.memory * MIB, device.cores) for _, device in page_order(booking)])
+    except (BadRegion, OSError) as error:
         raise BadInput(f"{booking.id}: its region cannot be changed: {error}") from error

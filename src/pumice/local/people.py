@@ -15,6 +15,7 @@ from typing import Final
 from pumice.adapters.bookings.book import Booking, holders, shared
 from pumice.adapters.bookings.processes import start_time
 from pumice.adapters.owners import pod_of
+from pumice.adapters.region.folders import page_beside
 from pumice.model.errors import BadInput, PumiceError
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
@@ -55,10 +56,21 @@ def name_of(user: int) -> str:
 
 
 def refuse_stranger(booking: Booking, user: int) -> None:
-    """Raises BadInput where the share is another user's. By its processes: anybody may have written the book."""
-    owner = next((owner for pid in holders(booking) if (owner := owner_of(pid)) is not None), booking.user)
+    """Raises BadInput where the share is another user's. By its processes, or by the page of limits that a container has: anybody
+    may have written the book."""
+    owner = _owner_of_page(booking)
+    if owner is None:
+        owner = next((owner for pid in holders(booking) if (owner := owner_of(pid)) is not None), booking.user)
     if user not in (ROOT, owner):
         raise BadInput(f"{booking.id} is {name_of(owner)}'s: only {name_of(owner)} and root may change its limits")
+
+
+def _owner_of_page(booking: Booking) -> int | None:
+    """The user who made the limits page; a container's processes are mostly root's, whoever started it."""
+    try:
+        return page_beside(Path(booking.region)).lstat().st_uid if booking.keeper else None
+    except OSError:
+        return None
 
 
 def send(number: signal.Signals, to: Sequence[Target], user: int) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pumice.adapters.bookings.book import BOOK
+from pumice.adapters.bookings.book import BOOK, PAGES, REGIONS
 from pumice.model.errors import Unavailable
 from pumice.wire import variables
 
@@ -49,7 +49,7 @@ class Place(Struct, frozen=True):
             if self.note:
                 _refuse_strangers(self.directory, os.getuid())
             mode = stat.S_IMODE(self.directory.stat().st_mode) & 0o777
-            for folder in (self.directory / "regions", self.neighbours):
+            for folder in (self.directory / REGIONS, self.directory / PAGES, self.neighbours):
                 with contextlib.suppress(FileExistsError):
                     folder.mkdir()
                     folder.chmod(mode)

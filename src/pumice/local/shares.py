@@ -42,6 +42,11 @@ class Share(Struct, frozen=True):
     launches_wait: bool = False
     note: str = ""
 
+    @property
+    def pid(self) -> int:
+        """Its leader; of a container's share the first process that is known, 0 where there is none."""
+        return next(iter(self.pids), 0) if self.booking.keeper else self.booking.pid
+
 
 def shares(places: Sequence[Place]) -> list[Share]:
     """Every living share of these places. Raises BadInput on a damaged booking file."""
@@ -124,5 +129,5 @@ def find(places: Sequence[Place], who: str) -> tuple[Booking, Place]:
     if found:
         wheres = " and ".join(str(share.place.directory) for share in found)
         raise BadInput(f"{who}: there is one on several machines ({wheres}); name it by its pid")
-    known = ", ".join(f"{share.booking.id} (pid {share.booking.pid})" for share in there) or "none"
+    known = ", ".join(f"{share.booking.id} ({share.booking.who})" for share in there) or "none"
     raise BadInput(f"{who}: no program of `pumice run` has this id or pid; running now: {known}")

@@ -13,10 +13,11 @@ from typing import NoReturn
 
 from msgspec import Struct, structs
 
-from pumice.adapters.bookings.book import BookedCard, Booking, followers, opened
+from pumice.adapters.bookings.book import NAMED, BookedCard, Booking, followers, opened
 from pumice.adapters.bookings.processes import REGION_VARIABLE, boot, hold, is_held, put_mark, start_time
 from pumice.adapters.region.writer import create_region
 from pumice.local.allocator import Allocator
+from pumice.local.containers import write_page
 from pumice.local.place import Place
 from pumice.local.plugin import handed_out
 from pumice.local.request import Request
@@ -40,8 +41,9 @@ class Start(Struct, frozen=True):
 
 
 def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
-         now: Callable[[], float] = time.time) -> Start:  # fmt: skip
-    """Book a share for this process. Raises Refused, BadInput or Unavailable; then nothing is booked."""
+         now: Callable[[], float] = time.time, keeper: str = "", name: str = "") -> Start:  # fmt: skip
+    """Book a share for this process, or for a container that it starts, or under a name (``keeper``), which is its id then where
+    it is given. Raises Refused, BadInput or Unavailable; then nothing is booked."""
     facts = cards.facts()
     if not facts:
         raise Unavailable("this machine has no card that answers; `pumice run --emulated` brings emulated ones")
@@ -49,19 +51,25 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
     with opened(place.directory) as bookings:
         refuse_plugin(place)  # under the lock: a plugin that opens its socket reads the books after it
         allocator = Allocator(facts, bookings.all)
-        number, start = bookings.new_id(), start_time(os.getpid())
+        if any(other.id == name for other in bookings.all):
+            raise BadInput(f"{name}: there is a share of this name already; `pumice share delete {name}` ends it")
+        number, start = name or bookings.new_id(), start_time(os.getpid())
         allocation, region = allocator.place(request, number), bookings.region(number, start)
+        leader = 0 if keeper == NAMED else os.getpid()
         allocated = [BookedCard(card.index, card.name, card.memory // MIB) for card in allocator.facts(allocation)]
         booking = Booking(
-            id=number, pid=os.getpid(), start=start, user=os.getuid(), command=list(command), cards=allocated, region=str(region),
-            created=now(), boot=boot(), priority=request.priority,
+            id=number, pid=leader, start=start if leader else 0, user=os.getuid(), command=list(command), cards=allocated, region=str(region),
+            created=now(), boot=boot(), priority=request.priority, keeper=keeper,
             annotations=allocator.annotations(allocation, int(now() * 1e9)),
         )  # fmt: skip
         try:
             create_region(region, booking.limits, request.priority)
             lock = -1
-            with contextlib.suppress(OSError):  # no locks on this file system: /proc tells who lives
-                lock = hold(region)
+            if keeper:
+                write_page(booking)
+            else:
+                with contextlib.suppress(OSError):  # no locks on this file system: /proc tells who lives
+                    lock = hold(region)
             note = "; ".join(filter(None, (tight(booking), strangers(booking, bookings.all, cards.readings()))))
             bookings.add(booking)
             bookings.save()
@@ -145,6 +153,17 @@ def become(begun: Start, file: str, arguments: Sequence[str], place: Place, libr
     put_mark(booking.pid, booking.start)
     try:
         os.execve(file, list(arguments), environment(booking, library, place.neighbours, present, only_card=begun.only_card))
+    except OSError:
+        give_back(begun, place)
+        raise
+
+
+def become_engine(begun: Start, arguments: Sequence[str], place: Place, present: Mapping[str, str]) -> NoReturn:
+    """Replace this process by the engine's client, which starts the container of this share. Raises as ``become``."""
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored, signal.SIG_DFL)
+    try:
+        os.execve(arguments[0], list(arguments), dict(present))
     except OSError:
         give_back(begun, place)
         raise

@@ -88,6 +88,11 @@ def share_file_name(number: str) -> str:
     return f"{OWN_VENDOR}-{SHARE}_{number}.json"
 
 
+def named_share_file_name(name: str) -> str:
+    """The file of a share of ``pumice share create``: no plugin takes it for one of its own that nobody needs any more."""
+    return f"{OWN_VENDOR}-{SHARE}-{name}.json"
+
+
 def share_number(names: Iterable[str]) -> str:
     """The number of the share that is among these names; empty where none is."""
     of = share("")

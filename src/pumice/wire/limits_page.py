@@ -27,6 +27,8 @@ MORE_MAGIC: Final = 0x314D5056
 
 HEAD: Final = struct.Struct("<6I256s")
 CARD: Final = struct.Struct("<96sQQ")
+MEMORY_AT: Final = 96
+"""Where in it the memory stands; the cores follow."""
 BYTES: Final = HEAD.size + CARDS * CARD.size
 MORE: Final = struct.Struct("<5I12x")
 """The part behind the cards, since priorities are granted: magic, priority, and who is held back.

@@ -1,7 +1,8 @@
 """The bookings of one machine: one file, changed under a lock and replaced by a rename, so that a crash leaves the old one.
 
 A booking is what a pod is in a cluster: an id and the annotations that say which cards it holds how much of. It lives while
-its leader lives, or any process that is attached to its region or would attach to it.
+its leader lives, or any process that is attached to its region or would attach to it. One of a container lives while the
+container runs, too, and one with a name until it is deleted; both end with the machine's boot.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,8 +26,14 @@ from pumice.wire import names
 from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
 
 LOCK_SECONDS = 10.0
+REGIONS, PAGES = "regions", "limits"
+"""Folders with one below for each booking: of its region, and of what a container is given read-only."""
 BOOK = "bookings.json"
 REGION_FILE = "vgpu.cache"
+CONTAINER, NAMED = "container", "name"
+"""What beside processes keeps a booking: the container whose id its engine wrote beside the region, or its name."""
+ID_FILE = "container.id"
+"""Beside the region: the engine writes it before the container starts (`--cidfile`)."""
 
 
 class BookedCard(msgspec.Struct, frozen=True):
@@ -38,7 +46,8 @@ class BookedCard(msgspec.Struct, frozen=True):
 
 class Booking(msgspec.Struct, frozen=True):
     """One program's share. ``start`` is the leader's start time in clock ticks since the machine's ``boot``, ``cards`` stand in
-    the order of ``devices``, ``region`` is the file that its processes share."""
+    the order of ``devices``, ``region`` is the file that its processes share. ``keeper``: CONTAINER or NAMED, empty of a
+    program's."""
 
     id: str
     pid: int
@@ -51,6 +60,24 @@ class Booking(msgspec.Struct, frozen=True):
     created: float
     priority: int = 1
     boot: str = ""
+    keeper: str = ""
+
+    @property
+    def container(self) -> str:
+        """The id of its container; empty before there is one."""
+        if self.keeper != CONTAINER:
+            return ""
+        with contextlib.suppress(OSError):
+            found = content_of(Path(self.region).with_name(ID_FILE), most=100).decode("ascii", "replace").strip()
+            return found if re.fullmatch("[0-9a-f]{64}", found) else ""
+        return ""
+
+    @property
+    def who(self) -> str:
+        """Its leader, or what keeps it."""
+        if self.keeper == NAMED:
+            return "share with a name"
+        return f"container {self.container[:12]}" if self.container else f"pid {self.pid}"
 
     @property
     def devices(self) -> tuple[PodDevice, ...]:
@@ -79,11 +106,13 @@ class Booking(msgspec.Struct, frozen=True):
         return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-VERSION = 2
+VERSION = 3
+PLAIN = 2
+"""The version without keepers, which a file has where no booking needs one: older commands read and write it."""
 
 
 class _File(msgspec.Struct):
-    version: int = VERSION
+    version: int = PLAIN
     next: int = 1
     bookings: list[Booking] = []
 
@@ -104,7 +133,7 @@ class Bookings:
 
     def region(self, number: str, start: int) -> Path:
         """Where the region of a new booking lies: a folder of its own, as monitors want it, that no other ever had."""
-        return self._directory / "regions" / f"{number}_{os.getpid()}-{start}" / REGION_FILE
+        return self._directory / REGIONS / f"{number}_{os.getpid()}-{start}" / REGION_FILE
 
     def add(self, booking: Booking) -> None:
         self._content.bookings.append(booking)
@@ -121,10 +150,10 @@ class Bookings:
         By what lies in our own folder, never by a path in the file: anybody may have written that.
         """
         kept = {Path(booking.region).parent.name for booking in self.all}
-        try:
-            found = [Path(entry.path) for entry in os.scandir(self._directory / "regions") if entry.name not in kept]
-        except OSError:
-            return
+        found = []
+        for folder in (REGIONS, PAGES):
+            with contextlib.suppress(OSError):
+                found += [Path(entry.path) for entry in os.scandir(self._directory / folder) if entry.name not in kept]
         for folder in found:
             import shutil  # rarely needed, and slow to load for a program that waits to start
 
@@ -132,6 +161,7 @@ class Bookings:
 
     def save(self) -> None:
         """Write beside the file and rename over it. Raises Unavailable; then nothing has changed."""
+        self._content.version = VERSION if any(booking.keeper for booking in self.all) else PLAIN
         draft = self._directory / ".bookings.new"  # one name: whoever was killed over it left it to us, who hold the lock
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -185,14 +215,24 @@ def lasts(booking: Booking) -> bool:
     """Return whether a booking is still somebody's. A book may outlast the machine's boot, its programs do not."""
     if booking.boot and booking.boot != boot():
         return False
-    return lives(booking.pid, booking.start) or is_held(booking.region) or bool(holders(booking))
+    if booking.keeper == NAMED:
+        return True
+    return lives(booking.pid, booking.start) or is_held(booking.region) or bool(holders(booking)) or _used(booking)
 
 
 def holders(booking: Booking) -> tuple[int, ...]:
     """The processes known to keep a booking alive, the leader first. Others may hold its region unseen."""
     leader = (booking.pid,) if lives(booking.pid, booking.start) else ()
+    if booking.keeper:  # in its region processes stand by the numbers that they have in their containers
+        members = heirs(booking.region, mark(booking.pid, booking.start), booking.container)
+        return leader + tuple(pid for pid in members if pid not in leader)
     attached = tuple(pid for pid in live_slots(booking.region).values() if pid not in leader)
     return leader + attached or heirs(booking.region, mark(booking.pid, booking.start))
+
+
+def _used(booking: Booking) -> bool:
+    """Return whether a container uses its region, which its locks tell every user."""
+    return bool(booking.keeper and live_slots(booking.region))
 
 
 def followers(booking: Booking) -> tuple[int, ...]:
@@ -211,7 +251,7 @@ def _load(directory: Path) -> _File:
         raise Unavailable(f"{path}: {error.strerror}") from error
     try:
         version = msgspec.json.decode(raw, type=_Version).version
-        content = msgspec.json.decode(raw, type=_File) if version == VERSION else _older(raw) if version == 1 else _File()
+        content = msgspec.json.decode(raw, type=_File) if version in (PLAIN, VERSION) else _older(raw) if version == 1 else _File()
     except (msgspec.DecodeError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
     if not 1 <= version <= VERSION:
@@ -232,7 +272,7 @@ def _older(raw: bytes) -> _File:
     for booking in found if isinstance(found, list) else ():
         if isinstance(booking, dict):
             booking["cards"] = [{"index": booking.pop("card", -1), **{k: booking.pop(k, None) for k in ("model", "total")}}]
-    return msgspec.convert({**content, "version": VERSION}, _File)
+    return msgspec.convert({**content, "version": PLAIN}, _File)
 
 
 def _damaged(path: Path, why: str) -> BadInput:

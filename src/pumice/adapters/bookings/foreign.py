@@ -53,7 +53,7 @@ class ForeignPrograms:
             for booking in self._living(directory, settled):
                 for device in booking.devices:
                     cores = f"{device.cores} % of the cores" if device.cores else "no core limit"
-                    found.setdefault(device.uuid, []).append(f"{booking.id} (pid {booking.pid}, {device.memory} MiB, {cores})")
+                    found.setdefault(device.uuid, []).append(f"{booking.id} ({booking.who}, {device.memory} MiB, {cores})")
         others = self._others(self._directories) if self._others is not None else {}
         return {**others, **{uuid: f"held by `pumice run`: {', '.join(programs)}" for uuid, programs in found.items()}}
 

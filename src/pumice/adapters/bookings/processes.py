@@ -104,16 +104,17 @@ def region_of(pid: int) -> str:
     return os.fsdecode(variable_of(pid, REGION_VARIABLE))
 
 
-def heirs(region: str, marked: int) -> tuple[int, ...]:
-    """Processes that carry this mark, or whose environment names this region (only one's own are seen): they may open the
-    card at any time."""
+def heirs(region: str, marked: int, container: str = "") -> tuple[int, ...]:
+    """Processes that carry this mark, whose environment names this region (only one's own are seen), or that run in this
+    container: they may open the card at any time."""
     named = f"{REGION_VARIABLE}={region}".encode()
     number = str(marked).encode()
     found = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
-        if (_carries(entry.path, number) or _names(entry.path, named)) and start_time(int(entry.name)):
+        its = _carries(entry.path, number) or _names(entry.path, named) or (container and _within(entry.path, container.encode()))
+        if its and start_time(int(entry.name)):
             found.append(int(entry.name))
     return tuple(sorted(found))
 
@@ -124,6 +125,16 @@ def _carries(process: str, number: bytes) -> bool:
     except OSError:
         return False
     return limits.partition(_MARK_LINE)[2].split(maxsplit=1)[:1] == [number]
+
+
+def _within(process: str, container: bytes) -> bool:
+    """Return whether a process runs in a container: engines name its cgroup by the id, and /proc tells every user. Podman's
+    process beside it, which is told its end, has a cgroup of that id, too."""
+    try:
+        groups = Path(process, "cgroup").read_bytes().replace(b"\n", b"/").split(b"/")
+    except OSError:
+        return False
+    return any(container in group and b"conmon" not in group for group in groups)
 
 
 def _names(process: str, variable: bytes) -> bool:

@@ -158,7 +158,7 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b'{"version": 3}', b'{"bookings": [{"id": "r1"}]}', b'{"bookings": 7}', b"\xff\xfe"],
+    [b"", b"{", b"[]", b'{"version": 4}', b'{"bookings": [{"id": "r1"}]}', b'{"bookings": 7}', b"\xff\xfe"],
 )
 def test_a_damaged_file_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bookings.json").write_bytes(content)

@@ -1,0 +1,169 @@
+"""What a container needs for its share: the library for all of its programs, limits that it cannot write, and the region.
+
+One value says it (``edits``), and it is written as a CDI device for every engine that knows these, or as options of
+``docker run``. The region has the same path in the container as outside, by which its processes are found.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from msgspec import structs
+
+from pumice.adapters.bookings.book import CONTAINER, NAMED, BookedCard, Booking, holders, opened
+from pumice.adapters.region.extension import live_slots
+from pumice.adapters.region.folders import page_beside
+from pumice.adapters.regular_files import content_of
+from pumice.local.people import refuse_stranger
+from pumice.local.place import Place
+from pumice.model.amount import MIB
+from pumice.model.errors import BadInput, Unavailable
+from pumice.wire import cdi, limits_page, variables
+from pumice.wire.limits_page import GrantedCard, LimitsPage
+from pumice.wire.nvidia_vgpu import PodDevice
+
+CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
+"""Where engines look for CDI files (CDI, pkg/cdi/default-cache.go)."""
+TOOLKIT: Final = "nvidia.com/gpu"
+LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
+PRELOAD: Final = "/etc/ld.so.preload"
+_READ_ONLY: Final = ("ro", "nosuid", "nodev", "bind")
+_WRITABLE: Final = ("rw", "nosuid", "nodev", "bind")
+
+
+def page_order(booking: Booking) -> list[tuple[BookedCard, PodDevice]]:
+    """The cards of a booking as its container counts them: NVML's order, whatever order they were named in."""
+    return sorted(booking.allocated, key=lambda pair: pair[0].index)
+
+
+def write_page(booking: Booking) -> None:
+    """Lay the limits page, and the loader's list with the library, beside the region. Raises Unavailable."""
+    page = page_beside(Path(booking.region))
+    cards = tuple(GrantedCard(device.uuid, device.memory * MIB, device.cores) for _, device in page_order(booking))
+    try:
+        page.parent.mkdir(parents=True)
+        for path, content in (
+            (page, limits_page.render(LimitsPage(cards, booking.region, priority=booking.priority))),
+            (_preload(page), LIBRARY.encode() + b"\n"),
+        ):
+            path.write_bytes(content)
+            path.chmod(0o644)
+        page.parent.chmod(0o755)
+    except OSError as error:
+        raise Unavailable(f"{page}: the limits cannot be written: {error.strerror}") from error
+
+
+def _preload(page: Path) -> Path:
+    return page.with_name("ld.so.preload")
+
+
+def edits(booking: Booking, place: Place, library: Path, machine: Mapping[str, str]) -> cdi.Edits:
+    """Return what a container of this share is given. ``machine``: the environment of a program on the emulated machine; empty on
+    real cards, which the engine opens."""
+    page = page_beside(Path(booking.region))
+    uuids = ",".join(device.uuid for _, device in page_order(booking))
+    env = {
+        variables.SHARED_CACHE: booking.region,
+        variables.CUDA_VISIBLE_DEVICES: uuids,
+        variables.LOCK_DIRECTORY: str(place.neighbours),
+        variables.TASK_PRIORITY: str(booking.priority),
+        variables.SHARE: booking.id,
+    }
+    mounts = [
+        cdi.Mount(str(library), LIBRARY, _READ_ONLY),
+        cdi.Mount(str(_preload(page)), PRELOAD, _READ_ONLY),
+        cdi.Mount(str(page), limits_page.PATH, _READ_ONLY),
+        cdi.Mount(booking.region, booking.region, _WRITABLE),
+        cdi.Mount(str(place.neighbours), str(place.neighbours), _WRITABLE),
+    ]
+    if place.machine is not None:
+        folders = [machine["LD_LIBRARY_PATH"], *map(os.path.dirname, machine["LD_PRELOAD"].split(":"))]
+        read = dict.fromkeys(folder for listed in folders for folder in listed.split(":") if folder)
+        mounts = [cdi.Mount(str(place.machine), str(place.machine), _WRITABLE),
+                  *(cdi.Mount(folder, folder, _READ_ONLY) for folder in read), *mounts]  # fmt: skip
+        env |= {name: machine[name] for name in (variables.MACHINE, "LD_LIBRARY_PATH", "LD_PRELOAD")}
+    return cdi.Edits(env=tuple(f"{name}={value}" for name, value in env.items()), mounts=tuple(mounts))
+
+
+def cards(engine: str, booking: Booking) -> list[str]:
+    """Return the options by which an engine opens the cards of a share, by NVIDIA's toolkit: Podman by its CDI file."""
+    uuids = [device.uuid for _, device in page_order(booking)]
+    if engine == "podman":
+        return [word for uuid in uuids for word in ("--device", f"{TOOLKIT}={uuid}")]
+    return ["--gpus", f'"device={",".join(uuids)}"']
+
+
+def options(given: cdi.Edits) -> Iterator[str]:
+    """Yield the same as options of ``docker run``, ``podman run`` and ``nerdctl run``."""
+    for word in given.env:
+        yield from ("--env", word)
+    for mount in given.mounts:
+        fields = ["type=bind", f"source={mount.host_path}", f"target={mount.container_path}"]
+        text = io.StringIO()
+        csv.writer(text, lineterminator="").writerow([*fields, *(["readonly"] if "ro" in mount.options else [])])
+        yield from ("--mount", text.getvalue())
+
+
+def cards_of_toolkit(booking: Booking, folders: Iterable[Path] = CDI_FOLDERS) -> cdi.Edits | None:
+    """Return what opens the cards of a share, out of the CDI file that NVIDIA's toolkit has made; None where none names them."""
+    for path in (path for folder in folders for path in sorted(folder.glob("*")) if path.suffix in (".yaml", ".json")):
+        try:
+            spec = cdi.parse(content_of(path))
+        except (BadInput, OSError):
+            continue
+        named = {device.name: device.container_edits for device in spec.devices if spec.kind == TOOLKIT}
+        found = [named.get(device.uuid) or named.get(str(card.index)) for card, device in page_order(booking)]
+        if all(found):
+            return sum(filter(None, found), spec.container_edits)
+    return None
+
+
+# -- CDI devices of shares with a name --------------------------------------------------------------------------------
+
+
+def write_device(booking: Booking, given: cdi.Edits, folder: Path) -> None:
+    """Write the CDI file of a share, by which an engine knows ``pumice.io/share=NAME``. Raises BadInput."""
+    path = folder / cdi.named_share_file_name(booking.id)
+    draft = path.with_name(f".{path.name}")
+    spec = cdi.Specification(cdi.VERSION, f"{cdi.OWN_VENDOR}/{cdi.SHARE}", (cdi.Device(booking.id, given),))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(cdi.render(spec))
+        draft.rename(path)
+    except OSError as error:
+        raise BadInput(f"{path}: the CDI file cannot be written: {error.strerror}; run it as root, or name a folder with "
+                       "--cdi-dir that the engine reads") from error  # fmt: skip
+
+
+def end(name: str, place: Place, user: int, folder: Path, force: bool = False) -> None:
+    """End a share with a name. Where programs use it, it is kept until the last of them has ended, and needs ``force``. Raises
+    BadInput."""
+    with opened(place.directory) as bookings:
+        booking = next((other for other in bookings.all if other.id == name and other.keeper == NAMED), None)
+        if booking is None:
+            raise BadInput(f"{name}: there is no share of this name; `pumice share list` shows them")
+        refuse_stranger(booking, user)
+        used = bool(live_slots(booking.region)) or bool(holders(booking))
+        if used and not force:
+            raise BadInput(f"{name}: containers use it; stop them first, or --force: it is free then once the last has ended")
+        remove_device(name, folder)
+        if used:
+            bookings.replace(structs.replace(booking, keeper=CONTAINER))
+        else:
+            bookings.remove(name)
+        bookings.save()
+        bookings.sweep()
+
+
+def remove_device(name: str, folder: Path) -> None:
+    """Remove the CDI file of a share, if there is one. Raises BadInput."""
+    path = folder / cdi.named_share_file_name(name)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise BadInput(f"{path}: the CDI file cannot be removed: {error.strerror}; run it as root") from error

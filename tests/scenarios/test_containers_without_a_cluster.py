@@ -1,0 +1,250 @@
+"""Containers with a share of a card on one machine, by an engine that is played: it writes the container's id as engines do, and
+its container is a process with the container's environment. Podman itself: ``tests/e2e/test_podman.py``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.one_machine import PUMICE, OneMachine, wait_until
+
+from pumice.wire import variables
+
+ENGINE = """\
+#!/bin/sh
+printf '%s\\n' "$@" > "$0.said"
+[ -z "$BROKEN" ] || exit 125
+while [ $# -gt 0 ]; do
+    case $1 in
+        --cidfile) id=$2; shift ;;
+        --env) case $2 in CUDA_DEVICE_MEMORY_SHARED_CACHE=*) region=$2 ;; esac; shift ;;
+        -d) detached=1 ;;
+    esac
+    shift
+done
+printf '%064d' 7 > "$id"
+env "$region" sleep 100 > /dev/null 2>&1 &
+echo $! > "$0.container"
+[ -n "$detached" ] || wait $!
+"""
+
+
+class Engine:
+    """An engine on the search path of a machine."""
+
+    def __init__(self, here: OneMachine, name: str = "docker") -> None:
+        self.here, self.program = here, here.directory.parent / "bin" / name
+        self.program.parent.mkdir(exist_ok=True)
+        self.program.write_text(ENGINE)
+        self.program.chmod(0o755)
+        self.environment = {"PATH": f"{self.program.parent}:{os.environ['PATH']}"}
+
+    def words(self, *words: str) -> list[str]:
+        return ["docker", "run", "--emulated", str(self.here.directory), "--engine", str(self.program), *words]
+
+    def run(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return self.here.pumice(*self.words(*words), env=env)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        program = subprocess.Popen([*PUMICE, *self.words(*words)], env=self.here.environment, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+        self.here.started.append(program)
+        wait_until(lambda: self.container and program.poll() is None)
+        return program
+
+    @property
+    def container(self) -> int:
+        """The process that is the container; 0 before it has begun."""
+        path = Path(f"{self.program}.container")
+        return int(path.read_text() or 0) if path.exists() else 0
+
+    @property
+    def said(self) -> list[str]:
+        return Path(f"{self.program}.said").read_text().splitlines()
+
+
+@pytest.fixture
+def engine(here: OneMachine) -> Engine:
+    return Engine(here)
+
+
+def test_a_container_is_given_the_library_its_limits_and_the_region(engine: Engine) -> None:
+    program = engine.start("--memory", "3G", "--cores", "50", "--rm", "-v", "/a:/b", "image", "--restart", "word")
+    assert engine.said[0] == "run"
+    assert engine.said[-6:] == ["--rm", "-v", "/a:/b", "image", "--restart", "word"], "what is the engine's goes to it as it is"
+    (share,) = engine.here.ps()
+    assert (share["pid"], share["cards"][0]["memoryLimitMiB"], share["cards"][0]["coresLimitPercent"]) == (program.pid, 3072, 50)
+    mounts = [word for before, word in zip(engine.said, engine.said[1:], strict=False) if before == "--mount"]
+    for target in ("/usr/local/vgpu/libvgpu.so", "/etc/ld.so.preload", "/usr/local/vgpu/limits"):
+        assert any(f"target={target},readonly" in mount for mount in mounts), target
+    assert f"type=bind,source={share['region']},target={share['region']}" in mounts
+    assert f"PUMICE_SHARE={share['id']}" in engine.said
+    os.kill(engine.container, signal.SIGKILL)
+    program.wait(timeout=60)
+    assert engine.here.ps() == []
+
+
+def test_a_container_whose_client_is_killed_keeps_its_share_until_it_ends(engine: Engine) -> None:
+    client = engine.start("--memory", "100%", "image")
+    client.kill()
+    client.wait()
+    (share,) = engine.here.ps()
+    assert share["pids"] == [engine.container]
+    refused = engine.here.run("--memory", "1", "--", "true")
+    assert refused.returncode == 2
+    assert "container 000000000000" in refused.stderr
+    os.kill(engine.container, signal.SIGKILL)
+    wait_until(lambda: engine.here.ps() == [])
+    assert engine.here.run("--memory", "100%", "--", "true").returncode == 0
+
+
+def test_a_container_in_the_background_and_two_at_once_have_a_share_each(engine: Engine) -> None:
+    other = Engine(engine.here, "podman")
+    assert engine.run("--memory", "60%", "-d", "image").returncode == 0
+    assert other.run("--memory", "40%", "-d", "image").returncode == 0
+    assert len({share["id"] for share in engine.here.ps()}) == 2
+    Path(f"{engine.program}.said").unlink()
+    refused = engine.run("--memory", "1%", "-d", "image")
+    assert refused.returncode == 2
+    assert "card 0 has no room for 1 % of the memory" in refused.stderr
+    assert not Path(f"{engine.program}.said").exists(), "no container is started without its share"
+    for one in (engine, other):
+        os.kill(one.container, signal.SIGKILL)
+    wait_until(lambda: engine.here.ps() == [])
+    assert engine.here.run("--", "true").returncode == 0
+    assert not any((engine.here.directory / "run/limits").iterdir()), "what lay there for containers goes with their shares"
+
+
+def test_an_engine_that_starts_nothing_leaves_nothing_booked(engine: Engine) -> None:
+    assert engine.run("--memory", "100%", "image", BROKEN="1").returncode == 125
+    assert engine.here.ps() == []
+
+
+def test_without_an_engine_one_is_told_what_to_do(here: OneMachine) -> None:
+    done = here.pumice("docker", "run", "--memory", "3G", "image", env={"PATH": "/nonexistent"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "install one of them, name one with --engine, or start the program without a container by `pumice run`" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "no image"),
+        (["--rm", "--cores", "50", "image"], "--cores stands after an option of the engine"),
+        (["--rm", "--memory", "3G", "image"], "here it is RAM"),
+        (["--memory", "1G", "--restart", "always", "image"], "pumice share create"),
+        (["--memory", "1G", "--restart=on-failure:3", "image"], "pumice share create"),
+        (["--memory", "1G", "-it", "--cidfile=/x", "image"], "when the container has ended"),
+        (["--memory", "1G", "--", "--gpus", "all", "image"], "pumice opens the cards"),
+        (["--memory", "nan", "image"], "--memory nan"),
+        (["--engine", "/bin/true", "--memory", "1G", "image"], "must be docker, podman or nerdctl"),
+    ],
+)
+def test_what_has_no_meaning_is_said_in_a_line_and_nothing_is_started(engine: Engine, words: list[str], why: str) -> None:
+    done = engine.run(*words)
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not Path(f"{engine.program}.said").exists()
+
+
+def test_an_engine_of_another_machine_is_refused(engine: Engine) -> None:
+    done = engine.run("--memory", "1G", "image", DOCKER_HOST="tcp://10.0.0.1:2375")
+    assert done.returncode == 2
+    assert "shares are of this machine's cards" in done.stderr
+
+
+# -- Shares with a name -----------------------------------------------------------------------------------------------
+
+
+def share(here: OneMachine, *words: str) -> subprocess.CompletedProcess[str]:
+    folder = [] if words[0] == "list" else ["--cdi-dir", str(here.directory.parent / "cdi")]
+    return here.pumice("share", *words, "--emulated", str(here.directory), *folder)
+
+
+def named(here: OneMachine) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(share(here, "list", "-o", "json").stdout)
+    return found
+
+
+def test_a_share_with_a_name_lasts_until_it_is_deleted(here: OneMachine) -> None:
+    made = share(here, "create", "train", "--memory", "3G", "--cores", "50")
+    assert (made.returncode, made.stdout) == (0, "train\n")
+    (file,) = (here.directory.parent / "cdi").iterdir()
+    spec = json.loads(file.read_text())
+    assert (spec["kind"], [device["name"] for device in spec["devices"]]) == ("pumice.io/share", ["train"])
+    edits = spec["devices"][0]["containerEdits"]
+    assert {"/usr/local/vgpu/limits", "/etc/ld.so.preload"} <= {mount["containerPath"] for mount in edits["mounts"]}
+    assert all(Path(mount["hostPath"]).exists() for mount in edits["mounts"])
+    assert "PUMICE_SHARE=train" in edits["env"]
+    (found,) = named(here)
+    assert (found["id"], found["pid"], found["cards"][0]["memoryLimitMiB"]) == ("train", None, 3072)
+    refused = here.run("--memory", "100%", "--", "true")
+    assert refused.returncode == 2
+    assert "train  share with a name  3072 MiB" in refused.stderr
+    assert here.pumice("limit", "train", "--memory", "2G", "--emulated", str(here.directory)).returncode == 0
+    assert share(here, "delete", "train").returncode == 0
+    assert not file.exists()
+    assert named(here) == []
+    assert here.run("--memory", "100%", "--", "true").returncode == 0
+
+
+def test_a_name_is_given_once_and_one_without_gets_a_number(here: OneMachine) -> None:
+    assert share(here, "create", "train", "--memory", "1G").returncode == 0
+    again = share(here, "create", "train", "--memory", "1G")
+    assert again.returncode == 2
+    assert "there is a share of this name already" in again.stderr
+    number = share(here, "create", "--memory", "1G").stdout.strip()
+    assert [one["id"] for one in named(here)] == ["train", number]
+    assert share(here, "delete", number).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["../../etc/x", "a/b", "A", "a b", "-x-", "r7", "7", "a\nb", "a=b", "é", "a" * 64, "$(id)", "a,b"])
+def test_a_hostile_name_is_refused_and_nothing_is_written(here: OneMachine, name: str) -> None:
+    done = share(here, "create", "--memory", "1G", "--", name) if name[0] == "-" else share(here, "create", name, "--memory", "1G")
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (here.directory.parent / "cdi").exists()
+    assert named(here) == []
+
+
+def test_where_the_file_cannot_be_written_nothing_is_booked(here: OneMachine) -> None:
+    (here.directory.parent / "cdi").write_text("no folder")
+    done = share(here, "create", "train", "--memory", "1G")
+    assert done.returncode == 2
+    assert "the CDI file cannot be written" in done.stderr
+    assert named(here) == []
+
+
+def test_a_share_in_use_is_deleted_by_force_alone_and_free_when_its_containers_have_ended(here: OneMachine) -> None:
+    assert share(here, "create", "train", "--memory", "100%").returncode == 0
+    (found,) = named(here)
+    container = subprocess.Popen(["sleep", "100"], env={variables.SHARED_CACHE: found["region"]})
+    try:
+        wait_until(lambda: named(here)[0]["pids"] == [container.pid])
+        refused = share(here, "delete", "train")
+        assert refused.returncode == 2
+        assert "containers use it" in refused.stderr
+        assert share(here, "delete", "--force", "train").returncode == 0
+        assert list((here.directory.parent / "cdi").iterdir()) == [], "no further container gets it"
+        assert here.run("--memory", "1", "--", "true").returncode == 2
+    finally:
+        container.kill()
+        container.wait()
+    assert here.run("--memory", "100%", "--", "true").returncode == 0
+
+
+def test_what_is_gone_already_is_no_obstacle(here: OneMachine) -> None:
+    assert share(here, "create", "train", "--memory", "1G").returncode == 0
+    for file in (here.directory.parent / "cdi").iterdir():
+        file.unlink()
+    assert share(here, "delete", "train").returncode == 0
+    gone = share(here, "delete", "train")
+    assert gone.returncode == 2
+    assert "there is no share of this name" in gone.stderr
