@@ -1,5 +1,6 @@
-"""Containers of Podman with a share of a card, without a cluster, on the emulated machine. What docs/how-to/containers.md shows of
-Podman is typed here."""
+"""Containers of Podman with a share of a card, without a cluster, on the emulated machine.
+
+What docs/how-to/containers.md shows of Podman is typed here."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class Podman:
         most = min(1024, *(resource.getrlimit(kind)[1] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)))
         conf, storage = folder / "containers.conf", folder / "storage.conf"
         conf.write_text(
-            f'[containers]\ndefault_ulimits = ["nofile={most}:{most}", "nproc={most}:{most}"]\nnetns = "none"\nlog_driver = "k8s-file"\n'
+            f'[containers]\ndefault_ulimits = ["nofile={most}:{most}", "nproc={most}:{most}"]\n'
+            'netns = "none"\nlog_driver = "k8s-file"\n'
             '[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n')  # fmt: skip
         storage.write_text(f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n')
         here.environment |= {"CONTAINERS_CONF": str(conf), "CONTAINERS_STORAGE_CONF": str(storage)}
@@ -95,7 +97,7 @@ def test_a_container_is_held_to_its_share_and_keeps_it_until_it_is_killed(podman
     over = podman.pumice_run("--rm", IMAGE, *BURN, "--memory", "2001", "--block", "1", ours=("--memory", "2000"))
     assert over.returncode == 1, over.stderr
     assert "CUDA_ERROR_OUT_OF_MEMORY" in over.stdout
-    assert max(share.peak for share in here.machine.witness().shares) <= 2000 << 20
+    assert here.machine.peak(0) <= 2000 << 20
     assert here.ps() == []
     load = ["--memory", "1000", "--kernel-ms", "5", "--seconds", "200"]
     bare = ["/usr/bin/env", "-u", "CUDA_DEVICE_MEMORY_SHARED_CACHE", "-u", "LD_PRELOAD", *BURN, *load]
@@ -107,14 +109,13 @@ def test_a_container_is_held_to_its_share_and_keeps_it_until_it_is_killed(podman
     refused = here.run("--memory", "20%", "--", "true")
     assert refused.returncode == 2
     assert f"container {podman('inspect', '--format', '{{.Id}}', 'train')[:12]}" in refused.stderr
-    # The process of Podman beside the container, all that there is of a daemon, is killed: the container goes on, and so does its share.
+    # All that Podman has of a daemon, its process beside the container, is killed: the container goes on, and so does its share.
     os.kill(int(podman("inspect", "--format", "{{.State.ConmonPid}}", "train")), signal.SIGKILL)
     assert len(here.ps()) == 1
     os.kill(podman.pid("train"), signal.SIGKILL)
     wait_until(lambda: here.ps() == [])
     assert here.run("--memory", "100%", "--", "true").returncode == 0
-    folder = here.directory / "run/regions"
-    assert not any(folder.iterdir())
+    assert not any((here.directory / "run/limits").iterdir())
 
 
 def test_the_page_is_typed(podman: Podman) -> None:

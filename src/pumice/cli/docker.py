@@ -29,8 +29,8 @@ NO_ENGINE: Final = (
 )
 SWITCHES: Final = frozenset((
     "--detach", "--disable-content-trust", "--help", "--init", "--interactive", "--no-healthcheck", "--no-hosts",
-    "--oom-kill-disable", "--privileged", "--publish-all", "--quiet", "--read-only", "--replace", "--rm", "--sig-proxy", "--tls-verify",
-    "--tty",
+    "--oom-kill-disable", "--privileged", "--publish-all", "--quiet", "--read-only", "--replace", "--rm", "--sig-proxy",
+    "--tls-verify", "--tty",
 ))  # fmt: skip
 """Options of `docker run` and `podman run` that take no value of their own, so that the next word may be the image."""
 LETTERS: Final = frozenset("ditPq")
@@ -63,7 +63,7 @@ def ours_first(command: flags.Command, words: list[str]) -> list[str]:
 @app.command(
     "run", program=True, rewrite=ours_first,
     epilog="Examples: pumice docker run --memory 3G --cores 50 --rm IMAGE python train.py"
-    ";  pumice docker run --memory 25% --gpu auto --engine podman -d -v /data:/data IMAGE  # a quarter of the card where most is free"
+    ";  pumice docker run --memory 25% --gpu auto --engine podman -d IMAGE  # a quarter of the card where most is free"
     ";  pumice docker run --memory 3G -- --memory 8G IMAGE  # 3 GiB of the GPU, and 8 GiB of RAM for the engine")  # fmt: skip
 def run(
     context: flags.Context,
@@ -74,7 +74,7 @@ def run(
     priority: PRIORITY = "1",
     emulated: EMULATED = None,
     engine: Annotated[str, flags.Option(
-        metavar="PROGRAM", show_default=False, help="docker, podman or nerdctl, also by its path (default: the first that is there).")
+        metavar="PROGRAM", show_default=False, help="docker, podman or nerdctl, or its path (default: the first that is there).")
     ] = "",
 ) -> None:  # fmt: skip
     """Run a container with a share of a card. Options of pumice stand first; what follows them goes to `docker run` as it is. The
@@ -117,7 +117,8 @@ def find_engine(named: str, present: Mapping[str, str]) -> str:
         raise BadInput(f"--engine {named}: must be {', '.join(ENGINES[:-1])} or {ENGINES[-1]}")
     for variable in ("DOCKER_HOST", "CONTAINER_HOST"):
         if present.get(variable, "").startswith(ELSEWHERE):
-            raise BadInput(f"{variable}={present[variable]}: that engine starts containers elsewhere; shares are of this machine's cards")
+            where = f"{variable}={present[variable]}"
+            raise BadInput(f"{where}: that engine starts containers elsewhere; shares are of this machine's cards")
     return found
 
 
@@ -130,7 +131,7 @@ def check(words: Sequence[str], with_memory: bool) -> None:
         if name in REFUSED and (name, value) != ("--restart", "no"):
             raise BadInput(f"{name}: {REFUSED[name]}")
         if name in ("--memory", "-m") and not with_memory:
-            raise BadInput(f"{name} {value}: here it is RAM, by the engine; memory of the card is said first: {CALLED} --memory …")
+            raise BadInput(f"{name} {value}: here it is RAM, by the engine; memory of the card stands first: {CALLED} --memory …")
 
 
 def _options(words: Sequence[str]) -> list[tuple[str, str]]:
@@ -139,8 +140,8 @@ def _options(words: Sequence[str]) -> list[tuple[str, str]]:
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
         name, equals, value = rest.pop(0).partition("=")
-        if not equals and name not in SWITCHES and not LETTERS.issuperset(name[1:]) and rest:
-            if name.startswith("--") or len(name) == 2:
-                value = rest.pop(0)
+        alone = equals or name in SWITCHES or LETTERS.issuperset(name[1:])
+        if rest and not alone and (name.startswith("--") or len(name) == 2):
+            value = rest.pop(0)
         found.append((name, value))
     return found

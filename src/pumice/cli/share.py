@@ -29,6 +29,10 @@ NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 NUMBERED = re.compile(r"r[0-9]+")
 FOLDER = Annotated[Path, flags.Option("--cdi-dir", metavar="DIR", help="Where the engine reads CDI files.")]
 DEFAULT = Path("/var/run/cdi")
+UNOPENED = (
+    "no CDI file of NVIDIA's toolkit names the cards, so {} opens none; give containers the card as well, or run nvidia-ctk cdi "
+    "generate first"
+)
 
 
 @app.command(epilog="Examples: pumice share create train --memory 3G --cores 50;  pumice share create --memory 25% --gpu auto")
@@ -45,16 +49,15 @@ def create(
     """Book a share under a name, write its CDI file, and print the name. It is kept until `pumice share delete` or the next boot;
     containers that have it at the same time share it."""
     if name and (not NAME.fullmatch(name) or NUMBERED.fullmatch(name)):
-        raise BadInput(f"{name!r} is no name of a share: small letters, digits and hyphens, a letter first, at most 63; not r1, r2 …")
-    request, present = request_of(memory, cores, gpu, gpus, priority), dict(os.environ)
-    begun, place, given = book("pumice share create", request, ["pumice", "share", "create", name], emulated, present, NAMED, name)
+        raise BadInput(f"{name!r} is no name of a share: up to 63 small letters, digits and hyphens, a letter first; not r1, r2")
+    request, command = request_of(memory, cores, gpu, gpus, priority), ["pumice", "share", "create", name]
+    begun, place, given = book("pumice share create", request, command, emulated, dict(os.environ), NAMED, name)
     try:
         if place.machine is None:
             toolkit = containers.cards_of_toolkit(begun.booking)
             given = given if toolkit is None else toolkit + given
             if toolkit is None:
-                print(f"pumice share create: no CDI file of NVIDIA's toolkit names the cards, so {cdi.share(begun.booking.id)} opens "
-                      "none; give containers the card as well, or run nvidia-ctk cdi generate first", file=sys.stderr)  # fmt: skip
+                print(f"pumice share create: {UNOPENED.format(cdi.share(begun.booking.id))}", file=sys.stderr)
         containers.write_device(begun.booking, given, cdi_dir)
     except PumiceError:
         start.give_back(begun, place)
@@ -80,7 +83,7 @@ def listed(
 @app.command(epilog="Examples: pumice share delete train;  pumice share delete --force train")
 def delete(
     name: Annotated[str, flags.Argument(metavar="NAME", help="The share."), SHARES],
-    force: Annotated[bool, flags.Option("--force", help="Also while containers use it: it is free once they have ended.")] = False,
+    force: Annotated[bool, flags.Option("--force", help="Also while containers use it: free once they have ended.")] = False,
     emulated: OF_MACHINES = None,
     cdi_dir: FOLDER = DEFAULT,
 ) -> None:  # fmt: skip

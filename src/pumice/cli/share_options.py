@@ -1,4 +1,4 @@
-"""The options by which a share is asked for, where it is not for a program: of ``pumice docker run`` and ``pumice share create``."""
+"""The options by which a container's share is asked for: of ``pumice docker run`` and ``pumice share create``."""
 
 from __future__ import annotations
 

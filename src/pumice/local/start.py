@@ -58,8 +58,8 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
         leader = 0 if keeper == NAMED else os.getpid()
         allocated = [BookedCard(card.index, card.name, card.memory // MIB) for card in allocator.facts(allocation)]
         booking = Booking(
-            id=number, pid=leader, start=start if leader else 0, user=os.getuid(), command=list(command), cards=allocated, region=str(region),
-            created=now(), boot=boot(), priority=request.priority, keeper=keeper,
+            id=number, pid=leader, start=start if leader else 0, user=os.getuid(), command=list(command), cards=allocated,
+            region=str(region), created=now(), boot=boot(), priority=request.priority, keeper=keeper,
             annotations=allocator.annotations(allocation, int(now() * 1e9)),
         )  # fmt: skip
         try:

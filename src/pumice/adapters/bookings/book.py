@@ -251,7 +251,8 @@ def _load(directory: Path) -> _File:
         raise Unavailable(f"{path}: {error.strerror}") from error
     try:
         version = msgspec.json.decode(raw, type=_Version).version
-        content = msgspec.json.decode(raw, type=_File) if version in (PLAIN, VERSION) else _older(raw) if version == 1 else _File()
+        plain = version in (PLAIN, VERSION)
+        content = msgspec.json.decode(raw, type=_File) if plain else _older(raw) if version == 1 else _File()
     except (msgspec.DecodeError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
     if not 1 <= version <= VERSION:
