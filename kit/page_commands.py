@@ -39,7 +39,7 @@ LOOKS = re.compile(r"(pumice (explain|top|ps|status|inspect|usage|doctor|defrag 
 """Commands that change nothing: a reader who is too early types them once more."""
 TELLS = re.compile(r"pumice (doctor|lint|convert|mig plan|replay|diff|defrag plan)\b")
 """Commands that end with 1 when they have something to say."""
-NOTICE = re.compile(r"pumice \w+: on the emulated machine .*, no real card is used\n")
+NOTICE = re.compile(r"pumice [\w ]+: on the emulated machine .*, no real card is used\n")
 VARIES = (
     (r"\x1b\[[0-9;]*m", ""),
     (r"\bpid \d+", "pid …"),

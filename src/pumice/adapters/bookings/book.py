@@ -150,10 +150,10 @@ class Bookings:
         By what lies in our own folder, never by a path in the file: anybody may have written that.
         """
         kept = {Path(booking.region).parent.name for booking in self.all}
-        found = []
-        for folder in (REGIONS, PAGES):
+        found: list[Path] = []
+        for kind in (REGIONS, PAGES):
             with contextlib.suppress(OSError):
-                found += [Path(entry.path) for entry in os.scandir(self._directory / folder) if entry.name not in kept]
+                found += [Path(entry.path) for entry in os.scandir(self._directory / kind) if entry.name not in kept]
         for folder in found:
             import shutil  # rarely needed, and slow to load for a program that waits to start
 
