@@ -1,4 +1,4 @@
-"""What a container needs for its share: the library for all of its programs, limits that it cannot write, and the region.
+"""Edits of a container for its share: the library for all of its programs, limits that it cannot write, and the region.
 
 One value says it (``edits``), and it is written as a CDI device for every engine that knows these, or as options of
 ``docker run``. The region has the same path in the container as outside, by which its processes are found.
