@@ -96,5 +96,5 @@ def _drawn(compute: int, media: int, slices: Iterable[int]) -> Json:
 
 
 def _media(table: MigTable) -> int:
-    """Whether the card has a profile with the media extensions, of which there is one set."""
+    """Return 1 of a card that has profiles with the media extensions, of which there is one set."""
     return int(any(one.media for one in table.profiles))

@@ -74,7 +74,7 @@ class ClaimSlices:
 
 
 def holder(claims: Iterable[PreparedClaim], pods: Iterable[Any], recorded: Collection[str]) -> Holds:
-    """Who holds slices: claims by their names in the journal, and pods by UID. ``recorded``: UIDs of pods that hold cards by the
+    """Return who holds slices: claims by their names in the journal, and pods by UID. ``recorded``: UIDs of pods that hold cards by the
     kubelet's record, be they there or not."""
     found = {uid: f"of UID {uid}" for uid in recorded}
     for pod in pods:

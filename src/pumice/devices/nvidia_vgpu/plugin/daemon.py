@@ -296,7 +296,7 @@ class Slicing(Slicer):
         return wanted.then(given.slices)
 
     def _holds(self) -> Holds:
-        """Who still holds slices: a pod, or a claim by the book of its driver, which cuts the same cards."""
+        """Return who still holds slices: a pod, or a claim by the book of its driver, which cuts the same cards."""
         claimed = self._claimed()
         return lambda uid: claimed.get(uid) or self._owners.holds(uid)
 
