@@ -41,7 +41,7 @@ class ClaimShare(msgspec.Struct, frozen=True):
 
     @property
     def limited(self) -> bool:
-        """Whether the library holds its containers to it: a whole card has no limits, and of a slice the hardware holds them."""
+        """Return whether the library holds its containers to it: a whole card has none, and a slice is held by the hardware."""
         return not self.whole and self.slice is None
 
 

@@ -18,7 +18,7 @@ from pumice.ports.slices import Place, SliceProfile
 
 Json = dict[str, Any]
 Offers = Mapping[str, Sequence[SliceProfile]]
-"""What the driver offers of the cards in MIG mode, by UUID."""
+"""The profiles that the driver offers of the cards in MIG mode, by UUID."""
 _ENGINES: Final = {"copyEngines": "ce", "decoders": "dec", "encoders": "enc", "jpegEngines": "jpeg", "ofaEngines": "ofa"}
 
 

@@ -28,7 +28,7 @@ class ClaimSlices:
 
     @property
     def offers(self) -> Mapping[str, Sequence[SliceProfile]]:
-        """What the driver has said of cards in MIG mode, by UUID. What it has said once stays published."""
+        """The driver's profiles of cards in MIG mode, by UUID. What it has said once stays published."""
         return self._offers
 
     def learn(self, cards: Iterable[str]) -> None:
@@ -74,8 +74,8 @@ class ClaimSlices:
 
 
 def holder(claims: Iterable[PreparedClaim], pods: Iterable[Any], recorded: Collection[str]) -> Holds:
-    """Return who holds slices: claims by their names in the journal, and pods by UID. ``recorded``: UIDs of pods that hold cards by the
-    kubelet's record, be they there or not."""
+    """Return who holds slices: claims by their names in the journal, and pods by UID. ``recorded``: UIDs of pods that
+    hold cards by the kubelet's record, be they there or not."""
     found = {uid: f"of UID {uid}" for uid in recorded}
     for pod in pods:
         meta = pod["metadata"]
