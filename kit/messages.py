@@ -68,7 +68,7 @@ def _says(called: ast.expr) -> bool:
 
 
 def _text(expression: ast.expr) -> str:
-    """What is written of a message; a text that is made elsewhere is … alone."""
+    """Return what is written of a message; a text that is made elsewhere is … alone."""
     if isinstance(expression, ast.JoinedStr):
         return "".join(_text(part) for part in expression.values)
     if isinstance(expression, ast.Constant):

@@ -14,7 +14,8 @@ ROWS = [row["text"] for part in messages.PARTS for row in part["row"]]
 @cache
 def sources() -> str:
     """All sources as one text, with strings that stand beside each other put together."""
-    places = [*messages.ROOT.glob("src/**/*.py"), *messages.ROOT.glob("lab/src/**/*.py"), *messages.ROOT.glob("native/vgpu/**/*.[ch]")]
+    globs = ("src/**/*.py", "lab/src/**/*.py", "native/vgpu/**/*.[ch]")
+    places = [path for one in globs for path in messages.ROOT.glob(one)]
     text = "\n".join(path.read_text("utf-8") for path in places)
     return re.sub(r'"\s*f?"', "", text)
 
