@@ -12,6 +12,8 @@ from typing import Any
 
 FOLDER = Path(__file__).parents[1] / "deploy" / "observability" / "dashboards"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+PAGE = "http://127.0.0.1:8001/api/v1/namespaces/volcano-system/services/http:pumice-web:page/proxy"
+"""Where `pumice web` answers behind `kubectl proxy`; a field at the top of each dashboard takes another address."""
 WIDE, COLUMNS = 24, 3
 HEIGHT = 8
 
@@ -29,11 +31,12 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """``variables``: by name the query of Grafana's that lists their values."""
+    """``variables``: by name the query of Grafana's that lists their values. ``view``: of `pumice web`, to which it links."""
 
     title: str
     panels: list[Panel]
     variables: dict[str, str] = field(default_factory=dict)
+    view: str = ""
 
 
 GIVEN, LIMIT = "volcano_vgpu_device_allocated_memory", "volcano_vgpu_device_memory_limit"
@@ -118,7 +121,7 @@ DASHBOARDS = {
             "{{job_name}}": 'increase(volcano_job_failed_phase_count{queue_name=~"$queue"}[1h])'}),
         Panel("Until a gang stood", "ms", "from its creation", {
             "{{job_namespace}}/{{job_name}}": 'volcano_e2e_job_scheduling_duration{queue=~"$queue"}'}),
-    ], {"queue": "label_values(volcano_queue_weight, queue_name)"}),
+    ], {"queue": "label_values(volcano_queue_weight, queue_name)"}, view="queues"),
     "tenant": Dashboard("Pumice: tenant", [
         Panel("Memory in use", "bytes", "of each card of each container", {
             CONTAINER: f"vGPU_device_memory_usage_in_bytes{TENANT}"}),
@@ -137,17 +140,20 @@ DASHBOARDS = {
         Panel("Memory in no account", "bytes", "of programs that the library does not see", {
             CONTAINER: f"pumice_card_unaccounted_bytes{TENANT}"}),
     ], {"namespace": "label_values(vGPU_device_memory_limit_in_bytes, podnamespace)",
-        "pod": 'label_values(vGPU_device_memory_limit_in_bytes{podnamespace=~"$namespace"}, podname)'}),
+        "pod": 'label_values(vGPU_device_memory_limit_in_bytes{podnamespace=~"$namespace"}, podname)'}, view="pods"),
 }  # fmt: skip
 
 
 def render(name: str) -> str:
     board = DASHBOARDS[name]
     source = {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source"}
+    page = {"name": "page", "type": "textbox", "label": "Address of pumice web", "query": PAGE,
+            "current": {"text": PAGE, "value": PAGE}}  # fmt: skip
     return json.dumps({
         "uid": f"pumice-{name}", "title": board.title, "tags": ["pumice"], "schemaVersion": 39, "version": 1, "editable": True,
         "refresh": "30s", "time": {"from": "now-6h", "to": "now"},
-        "templating": {"list": [source, *(_variable(*one) for one in board.variables.items())]},
+        "templating": {"list": [source, *(_variable(*one) for one in board.variables.items()), page]},
+        "links": [{"title": "pumice web", "type": "link", "url": f"${{page}}/{board.view}", "targetBlank": True}],
         "panels": [_panel(number, panel) for number, panel in enumerate(board.panels)],
     }, indent=1) + "\n"  # fmt: skip
 

@@ -89,10 +89,12 @@ def test_who_comes_late_takes_half_from_then_on_and_nothing_for_the_time_before(
 def test_with_the_arbiter_processes_take_turns_and_get_the_same_whatever_they_launch(
     card: Path, tmp_path: Path, players: tuple[str, ...], limit: int
 ) -> None:
-    """Side by side each would be measured with the time of the other; lengths that nobody can know beforehand most of all."""
-    workers = conduct(card, tmp_path, 5000, *(f"limit={limit},arbiter=1,{player}" for player in players))
+    """Side by side each would be measured with the time of the other; lengths that nobody can know beforehand most of all.
+
+    Ten seconds: within five one takes now and then a turn more than the other, 1.06 of 40 at most in fifty runs."""
+    workers = conduct(card, tmp_path, 10000, *(f"limit={limit},arbiter=1,{player}" for player in players))
     for worker in workers:
-        assert busy(worker, 1500, 4900) == pytest.approx(limit / len(players), abs=1)
+        assert busy(worker, 1500, 9900) == pytest.approx(limit / len(players), abs=1)
 
 
 @pytest.mark.parametrize(

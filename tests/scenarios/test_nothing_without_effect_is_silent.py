@@ -162,7 +162,8 @@ def test_under_strict_a_flag_without_effect_ends_the_start(capsys: pytest.Captur
 def demanding(row: Row) -> dict[str, Any]:
     """An object that asks for what the row is about."""
     if row.what is What.POD:
-        return pod("a", cpu="1", annotations={row.path[-1]: "restricted"})
+        value = "restricted" if row.reported is Shown.WAITS else "best-effort"
+        return pod("a", cpu="1", annotations={row.path[-1]: value})
     obj = queue("team")
     values = {"deserved": {"cpu": "4"}, "dequeueStrategy": "fifo",
               "extendClusters": [{"name": "far"}]}  # fmt: skip
@@ -203,13 +204,14 @@ TOLD_BY_EVENT = [row for row in OBJECTS if row.reported is Shown.EVENT]
 
 
 @pytest.mark.parametrize("row", TOLD_BY_EVENT, ids=ids(TOLD_BY_EVENT))
-def test_an_object_that_wishes_for_it_is_told_once_by_an_event(row: Row) -> None:
+def test_an_object_that_prefers_it_is_told_once_by_an_event(row: Row) -> None:
     async def story() -> None:
         async with daemon(node("n1")) as running:
             obj = demanding(row)
             obj["metadata"].pop("uid", None)
             body = {k: v for k, v in obj.items() if k != "status"}
-            await running.cluster.create(volcano.QUEUES, body)
+            kind = kinds.PODS if obj["kind"] == "Pod" else volcano.QUEUES
+            await running.cluster.create(kind, body, obj["metadata"].get("namespace", ""))
             await running.clock.sleep(30)
             (event,) = [e for e in (await running.cluster.list(kinds.EVENTS))["items"] if e["reason"] == "WithoutEffect"]
             assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == (obj["kind"], obj["metadata"]["name"])
@@ -281,7 +283,7 @@ def test_the_scheduler_page_names_every_action_and_plugin_and_whether_it_works(
 
 
 def test_no_row_is_there_twice() -> None:
-    assert len({(row.what, row.name) for row in ROWS}) == len(ROWS)
+    assert len({(row.what, row.name, row.consequence) for row in ROWS}) == len(ROWS)
 
 
 # -- capability and shares --------------------------------------------------------------------------------------------

@@ -115,14 +115,6 @@ class WebPage:
             log.error("the page in the browser ended with code %s; see %s", child.returncode, self._data.logs / "web.log")
 
 
-def address_with_token(data: DataDir, where: str) -> str:
-    """The URL for a browser; without the token for whoever may not read that."""
-    try:
-        return f"http://{where}/?token={data.web_token.read_text().strip()}"
-    except OSError:
-        return f"http://{where}/"
-
-
 def _write_secret(path: Path, text: str) -> None:
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pumice.cli import flags
 from pumice.cli.offered import NAMESPACES, Given, Offers, names
 from pumice.cli.output import writable
 from pumice.model.errors import BadInput
+
+if TYPE_CHECKING:
+    from pumice.cli.casefile import Case
 
 KINDS = {
     "pod": ("pod", "pods", "po"),
@@ -70,17 +73,8 @@ def main(
     """Say where a pod would go, or why no node takes it, card by card, and the smallest changes that would let it in; what a
     PodGroup lacks; what a queue deserves, uses, borrows and waits for; how the pods of a workload fare; who waits for what."""
     # Only here: help and completion need no engine.
-    from pumice.cli.casefile import engine_of
-    from pumice.cli.explain_queues import show_group, show_queue
-    from pumice.cli.explain_room import show_room
-    from pumice.cli.explain_starts import show_starts
-    from pumice.cli.explain_workloads import OWNERS, show_waiting, show_workload, workload_of
-    from pumice.cli.explanation import show, units_of
+    from pumice.cli.page_link import print_page_link
     from pumice.cli.picture import Source, picture
-    from pumice.scheduler.explaining.explain import explain
-    from pumice.scheduler.explaining.queues import queue_view
-    from pumice.scheduler.explaining.room import explain_room
-    from pumice.scheduler.explaining.workloads import explain_group
 
     if not name:
         kind, _, name = kind.partition("/")
@@ -93,6 +87,35 @@ def main(
         raise BadInput("--html goes with --start")
     writable(html)
     case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ()), runs=start))
+    _show(case, meant, namespace, name, output, start=start, preempt=preempt, html=html)
+    if file is None and output != "json":
+        view, query = _view_of(meant, namespace or "default", name)
+        print_page_link(kubeconfig, view, **query)
+
+
+def _view_of(meant: str, namespace: str, name: str) -> tuple[str, dict[str, str]]:
+    """Return the view of `pumice web` that shows it, and its query."""
+    if meant == "waiting":
+        return "waiting", {}
+    if meant == "queue":
+        return "queue", {"name": name}
+    view = {"pod": "pod", "podgroup": "job"}.get(meant)
+    return (view, {"namespace": namespace, "name": name}) if view else ("search", {"q": name})
+
+
+def _show(case: Case, meant: str, namespace: str | None, name: str, output: str, *, start: bool, preempt: bool,
+          html: Path | None) -> None:  # fmt: skip
+    from pumice.cli.casefile import engine_of
+    from pumice.cli.explain_queues import show_group, show_queue
+    from pumice.cli.explain_room import show_room
+    from pumice.cli.explain_starts import show_starts
+    from pumice.cli.explain_workloads import OWNERS, show_waiting, show_workload, workload_of
+    from pumice.cli.explanation import show, units_of
+    from pumice.scheduler.explaining.explain import explain
+    from pumice.scheduler.explaining.queues import queue_view
+    from pumice.scheduler.explaining.room import explain_room
+    from pumice.scheduler.explaining.workloads import explain_group
+
     if start:
         show_starts(case, meant, namespace, name, output, html)
         return

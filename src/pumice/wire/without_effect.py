@@ -133,6 +133,8 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(What.POD, NUMA_POLICY, "no NUMA node is looked at, and the pod demands one", Shown.WAITS,
         lambda pod: pod.metadata.annotations.get(NUMA_POLICY) in ("restricted", "single-numa-node"),
         ("metadata", "annotations", NUMA_POLICY)),
+    Row(What.POD, NUMA_POLICY, "no NUMA node is looked at, though the pod prefers one", Shown.EVENT,
+        lambda pod: pod.metadata.annotations.get(NUMA_POLICY) == "best-effort", ("metadata", "annotations", NUMA_POLICY)),
     Row(What.QUEUE, "spec.extendClusters", "no job is sent to another cluster", Shown.EVENT,
         lambda queue: bool(queue.spec.extend_clusters), ("spec", "extendClusters")),
 
@@ -149,7 +151,7 @@ def rows(what: What) -> Mapping[str, Row]:
     return {row.name: row for row in ROWS if row.what is what}
 
 
-_PODS: Final = tuple(rows(What.POD).values())
+_PODS: Final = tuple(row for row in ROWS if row.what is What.POD)  # two values of one annotation are two rows
 _POD_NOTES: Final = frozenset(row.path[-1] for row in _PODS if row.path[:2] == ("metadata", "annotations"))
 _QUEUES: Final = tuple(rows(What.QUEUE).values())
 

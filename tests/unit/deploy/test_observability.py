@@ -14,6 +14,7 @@ from kit.dashboards import DASHBOARDS, FOLDER, render
 from kit.manifests import manifest
 from kit.metric_pages import SCRAPED, asked_for, grouped, series
 
+from pumice.web.views import Views
 from pumice.wire.programs import programs
 
 OBSERVABILITY = FOLDER.parent
@@ -45,6 +46,9 @@ def test_a_dashboard_is_what_its_table_says(name):
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]
     assert len(set(places)) == len(places)
     assert all(panel["description"] and panel["targets"] for panel in board["panels"])
+    (link,) = board["links"]
+    assert link["url"].removeprefix("${page}/") in Views(None, None).views, "a page of `pumice web`"
+    assert "page" in [variable["name"] for variable in board["templating"]["list"]]
 
 
 @pytest.mark.parametrize("which", QUERIES)

@@ -15,6 +15,7 @@ from pumice.cli import flags
 from pumice.cli.cards_table import cards_table
 from pumice.cli.data_dir import DATA_DIR, default_data_dir
 from pumice.cli.output import Output, document
+from pumice.cli.page_link import address_with_token
 from pumice.cli.tables import wide_console
 from pumice.cli.top_tabs import claims_in
 from pumice.devices.registry import all_card_rows
@@ -23,7 +24,6 @@ from pumice.wire.kinds import NODES, PODS
 from pumice.wire.objects import Node, Pod, convert
 from pumice_lab.cli.scheduler_page import scheduler_problem
 from pumice_lab.datadir import DataDir
-from pumice_lab.web_page import address_with_token
 
 app = flags.App()
 
@@ -103,7 +103,7 @@ def _parts(facts: dict[str, Any], data: DataDir) -> Table:
     if "scheduler" in facts:
         table.add_row("scheduler", f"http://{facts['scheduler']}/metrics")
     if "web" in facts:
-        table.add_row("page in the browser", address_with_token(data, str(facts["web"])))
+        table.add_row("page in the browser", address_with_token(data.root, str(facts["web"])))
     if "scheduler_problem" in facts:
         table.add_row("", f"[red]{escape(facts['scheduler_problem'])}[/red]")
     for name, address in dict(facts.get("monitors") or {}).items():

@@ -153,9 +153,9 @@ def welcome(facts: dict[str, object], data: DataDir, seconds: float, problem: st
         what_to_try = [("kubectl create -f deploy/manifests/volcano.yml,deploy/manifests/volcano-vgpu-device-plugin.yml", "")]
     what_to_try.append((f"pumice status{data_dir_option(data)}", "what runs, and who is on which card"))
     if "web" in facts:
-        from pumice_lab.web_page import address_with_token
+        from pumice.cli.page_link import address_with_token
 
-        what_to_try.append((address_with_token(data, str(facts["web"])), ""))
+        what_to_try.append((address_with_token(data.root, str(facts["web"])), ""))
     longest = max(len(line) for line, words in what_to_try if words)
     return "\n".join((
         f"The cluster is ready ({seconds:.1f} s): {facts['summary']}",

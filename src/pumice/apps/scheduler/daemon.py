@@ -401,11 +401,12 @@ class Scheduler:
         self._reported = dict(problems)
 
     def _report_notes(self) -> None:
-        """Say on PodGroups and queues what of them has no effect yet."""
+        """Say on pods and queues what of them has no effect yet."""
         unsaid = self.engine.state.groups.unsaid
         for (kind, key), (uid, text) in unsaid.items():
             namespace, _, name = key.rpartition("/")
-            self.writer.put(Event(kind, volcano.SCHEDULING_API, namespace, name, uid, "Warning", "WithoutEffect", text))
+            api = "v1" if kind == "Pod" else volcano.SCHEDULING_API
+            self.writer.put(Event(kind, api, namespace, name, uid, "Warning", "WithoutEffect", text))
         unsaid.clear()
 
     # -- start-up -----------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from pumice.scheduler.state.terms import Features, PodTerm, WeightedTerm
 from pumice.wire import kubernetes
 from pumice.wire.objects import Container, Pod, PodSpec, Toleration
 from pumice.wire.selectors import Requirement, Requirements, match_all, parse_label_selector, parse_node_term
-from pumice.wire.without_effect import asked_by_pod
+from pumice.wire.without_effect import Shown, asked_by_pod
 
 # -- constraints -------------------------------------------------------------------------------------------------------
 
@@ -556,7 +556,8 @@ class Classes:
 
     def _device_requests(self, pod: Pod) -> tuple[tuple[DeviceRequest, ...], tuple[Refusal, ...]]:
         device_requests: list[DeviceRequest] = []
-        refusals = [Refusal(row.name, f"has no effect yet: {row.consequence}") for row in asked_by_pod(pod)]
+        unserved = [row for row in asked_by_pod(pod) if row.reported is Shown.WAITS]
+        refusals = [Refusal(row.name, f"has no effect yet: {row.consequence}") for row in unserved]
         refusals += unowned(pod, self.device_types)
         for device_type in self.device_types:
             device_request = device_type.device_request(pod)

@@ -12,7 +12,7 @@ from pumice.scheduler.state.scheduling_queue import SchedulingQueue
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME, ROOT_QUEUE
 from pumice.wire.objects import Pod
 from pumice.wire.volcano import PENDING, PodGroup, PriorityClass, Queue, group_name_for, seconds
-from pumice.wire.without_effect import Row
+from pumice.wire.without_effect import Row, Shown, asked_by_pod
 
 # -- the tree of queues: what each holds together with those below it, kept up to date ---------------------------------
 
@@ -282,6 +282,12 @@ class Groups:
         note = uid, "; ".join(row.field_text for row in requested)
         if self.notes.get((kind, key)) != note:
             self.notes[kind, key] = self.unsaid[kind, key] = note
+
+    def note_pod(self, pod: Pod) -> None:
+        """Report once on a new pod the preferences that have no effect; what it demands is a reason to wait."""
+        preferred = [row for row in asked_by_pod(pod) if row.reported is Shown.EVENT]
+        if preferred:
+            self.unsaid["Pod", pod.key] = pod.metadata.uid, "; ".join(row.field_text for row in preferred)
 
     # -- queues ---------------------------------------------------------------------------------------------------
 

@@ -136,6 +136,8 @@ class Pods:
                 self.nominations.forget(meta.uid)  # it needs a place no more, or has one
         if ours and task is None:  # what it holds is known before it joins its job: its queue is charged once
             task = self._new_task(pod, kind)
+            if status is Status.PENDING:
+                self.groups.note_pod(pod)
             self._hold(pod, kind, status)
             self._put_task(pod, kind, status, task, now)
         else:

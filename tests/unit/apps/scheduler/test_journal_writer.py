@@ -64,7 +64,7 @@ class Told:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while not holds():
             await asyncio.sleep(0.02)
 
@@ -95,16 +95,15 @@ def test_what_waits_for_a_writer_that_is_slow_is_bounded_and_a_new_file_begins_w
         os.kill(told.journal._writer, signal.SIGCONT)
         await until(lambda: "journal goes on" in caplog.text)
         told.pod("after")
-        await until(lambda: len(parts(tmp_path)[0]) > 1 and placed(parts(tmp_path)[0][1:]))
         running.cancel()
-        await told.journal.finish()
+        await told.journal.finish()  # playing again and again until it is there would starve the writer, which yields to all
 
     with caplog.at_level(logging.INFO, "pumice.scheduler.journal"):
         asyncio.run(story())
     assert "cause=it cannot be written as quickly as the scheduler decides" in caplog.text
     found, _ = parts(tmp_path)
     assert [part.snapshot is not None for part in found] == [False, True]
-    placed(found)
+    assert [placed([part]) > 0 for part in found] == [True, True]
 
 
 def test_a_writer_that_takes_nothing_ends_the_journal_before_twice_the_bound_waits_for_it(
