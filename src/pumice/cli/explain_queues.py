@@ -42,6 +42,10 @@ def show_queue(found: QueueView, output: str) -> None:
     for remark in found.remarks:
         console.print(f"  {escape(remark)}")
     print_whole(console, queues_table([found], named=False))
+    if found.held_up_by:
+        console.print("It has less than it deserves; who borrows what it waits for:")
+    for resource, other, amount in found.held_up_by:
+        console.print(f"  {escape(other)}: {amount_text(resource, amount)} {escape(resource)}")
     shown = found.jobs if output == "wide" else found.jobs[:JOBS_SHOWN]
     if shown:
         console.print("Waiting, the first one first:")
@@ -125,4 +129,7 @@ def _cell(part: Vector, name: str) -> str:
 
 def as_json(view: QueueView) -> dict[str, Any]:
     """With amounts as Kubernetes writes them."""
-    return {key: render(value) if isinstance(value, dict) else value for key, value in asdict(view).items()}
+    found = {key: render(value) if isinstance(value, dict) else value for key, value in asdict(view).items()}
+    found["held_up_by"] = [{"resource": resource, "queue": other, "amount": amount_text(resource, amount)}
+                           for resource, other, amount in view.held_up_by]  # fmt: skip
+    return found

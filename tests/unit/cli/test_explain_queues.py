@@ -64,6 +64,19 @@ def test_explain_queue_says_the_numbers_and_who_waits_why(case: Path, capsys: py
     assert "default/g (4 pods): 0/1 nodes are unavailable" in out
 
 
+def test_a_queue_that_has_less_than_it_deserves_is_told_who_borrows_what_it_waits_for(
+    world: World, case: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = {view.name: view.held_up_by for view in queue_views(world.engine, world.now)}
+    assert held["b"] == ((GPU, "a", 4000),), "not its department, which borrows the same"
+    assert [held[name] for name in ("a", "x")] == [(), ()], "they have what they deserve"
+    assert held["y"] == held["c"] == ((GPU, "a", 4000),)
+    _, out = run(capsys, "explain", "queue", "b", "--from", case)
+    assert f"It has less than it deserves; who borrows what it waits for:\n  a: 4 {GPU}\n" in out
+    _, out = run(capsys, "explain", "queue", "b", "--from", case, "-o", "json")
+    assert json.loads(out)["held_up_by"] == [{"resource": GPU, "queue": "a", "amount": "4"}]
+
+
 def test_explain_queue_in_json_has_amounts_as_kubernetes_writes_them(case: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out = run(capsys, "explain", "q/a", "--from", case, "-o", "json")
     found = json.loads(out)

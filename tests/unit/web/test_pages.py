@@ -319,6 +319,17 @@ def test_queues_are_a_tree_with_who_waits_in_each() -> None:
     look(node("n1", cards=1), queue("team"), group("g", minimum=1, queue="team"), pod("late", mib=9000, group="g"), at=at)
 
 
+def test_a_queue_with_less_than_it_deserves_names_who_borrows_what_it_waits_for() -> None:
+    async def at(page: OpenPage, cluster: FakeCluster) -> None:
+        answer = await page.get("queue?name=poor")
+        assert "Who borrows what it waits for It has less than it deserves. rich : 2 cpu" in answer.words
+        assert "Who borrows" not in (await page.get("queue?name=rich")).words
+
+    groups = group("r", minimum=1, queue="rich"), group("p", minimum=1, queue="poor")
+    pods = pod("holds", cpu="6", group="r", nodeName="n1"), pod("late", cpu="4", group="p")
+    look(node("n1", cpu="8"), queue("rich"), queue("poor"), *groups, *pods, at=at)
+
+
 def test_a_gang_says_how_many_members_lack_a_place() -> None:
     async def at(page: OpenPage, cluster: FakeCluster) -> None:
         assert "default/g" in (await page.get("jobs")).words

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
 
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from pumice.scheduler.state.jobs import ALLOCATED_STATUSES, Job, QueueState, Sta
 from pumice.scheduler.state.resources import PODS, Vector, add, dimension_order, exceeded, subtract
 from pumice.scheduler.state.state import State
 from pumice.scheduler.state.waiting import Waiting
+from pumice.wire.names import ROOT_QUEUE
 from pumice.wire.volcano import OPEN
 
 
@@ -45,6 +47,9 @@ class QueueView:
     """By type of card, what it holds and how many of its pods wait for one."""
     jobs: tuple[tuple[str, int, str], ...] = ()
     """Jobs that wait, the first one first: key, pods, and why."""
+    held_up_by: tuple[tuple[str, str, int], ...] = ()
+    """Resources that it waits for and has less of than it deserves, with the queues that borrow them: (resource, queue, amount),
+    of each resource the largest first."""
 
     def resources(self) -> list[str]:
         """Those of which it has something to say, in the order of naming."""
@@ -70,7 +75,31 @@ def views_as_they_are(engine: Engine) -> list[QueueView]:
         for each in (queue, *tree.above(queue)):
             below.setdefault(each, []).append(queue)
     types = CardTypes(engine.state)
-    return [_view(engine, queue, below[queue], types) for queue in sorted(present, key=lambda queue: order[queue])]
+    views = [_view(engine, queue, below[queue], types) for queue in sorted(present, key=lambda queue: order[queue])]
+    borrowers = _borrowers(views)
+    paths = {queue.name: order[queue] for queue in present}
+    return [with_fields(view, held_up_by=tuple(_held_up(view, borrowers, paths))) for view in views]
+
+
+def _borrowers(views: Sequence[QueueView]) -> dict[str, list[tuple[int, QueueView]]]:
+    """By resource who borrows how much, the largest first: the lowest queues that do, what is above them borrows the same."""
+    above = {(view.parent or ROOT_QUEUE, name) for view in views for name in view.borrowed}
+    found: dict[str, list[tuple[int, QueueView]]] = {}
+    for view in views:
+        for name, amount in view.borrowed.items():
+            if (view.name, name) not in above:
+                found.setdefault(name, []).append((amount, view))
+    return {name: sorted(each, key=lambda one: (-one[0], one[1].name)) for name, each in found.items()}
+
+
+def _held_up(view: QueueView, borrowers: Mapping[str, Sequence[tuple[int, QueueView]]], paths: Mapping[str, Sequence[str]]
+             ) -> Iterator[tuple[str, str, int]]:  # fmt: skip
+    """``paths``: the queues above each, and itself."""
+    for name in sorted(view.waiting, key=dimension_order):
+        if view.used.get(name, 0) < view.deserved.get(name, 0):
+            for amount, other in borrowers.get(name, ()):
+                if view.name not in paths[other.name]:
+                    yield name, other.name, amount
 
 
 def queue_view(engine: Engine, name: str, now: float) -> QueueView:
