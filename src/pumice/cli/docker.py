@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pumice.local.request import Request
 
 app = flags.App(group=True, help="Run containers with a share of a card, by Docker, Podman or nerdctl.",
-                  epilog="Example: pumice docker run --memory 3G --cores 50 --rm IMAGE python train.py")  # fmt: skip
+                  epilog="Example: pumice docker run --memory 3G --cores 50 IMAGE python train.py")  # fmt: skip
 
 ENGINES: Final = ("docker", "podman", "nerdctl")
 CALLED: Final = "pumice docker run"
@@ -62,8 +62,8 @@ def ours_first(command: flags.Command, words: list[str]) -> list[str]:
 
 @app.command(
     "run", program=True, rewrite=ours_first,
-    epilog="Examples: pumice docker run --memory 3G --cores 50 --rm IMAGE python train.py"
-    ";  pumice docker run --memory 25% --gpu auto --engine podman -d IMAGE  # a quarter of the card where most is free"
+    epilog="Examples: pumice docker run --memory 3G --cores 50 IMAGE python train.py"
+    ";  pumice docker run --memory 25% --gpu auto --engine podman IMAGE  # a quarter of the card where most is free"
     ";  pumice docker run --memory 3G -- --memory 8G IMAGE  # 3 GiB of the GPU, and 8 GiB of RAM for the engine")  # fmt: skip
 def run(
     context: flags.Context,
