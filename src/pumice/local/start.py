@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from pumice.adapters.bookings.book import NAMED, BookedCard, Booking, followers, opened
 from pumice.adapters.bookings.processes import REGION_VARIABLE, boot, hold, is_held, put_mark, start_time
@@ -59,7 +59,7 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
         allocated = [BookedCard(card.index, card.name, card.memory // MIB) for card in allocator.facts(allocation)]
         booking = Booking(
             id=number, pid=leader, start=start if leader else 0, user=os.getuid(), command=list(command), cards=allocated,
-            region=str(region), created=now(), boot=boot(), priority=request.priority, keeper=keeper,
+            region=str(region), created=now(), boot=boot(), priority=request.priority, keeper=keeper or UNSET,
             annotations=allocator.annotations(allocation, int(now() * 1e9)),
         )  # fmt: skip
         try:

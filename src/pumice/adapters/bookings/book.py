@@ -60,7 +60,7 @@ class Booking(msgspec.Struct, frozen=True):
     created: float
     priority: int = 1
     boot: str = ""
-    keeper: str = ""
+    keeper: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def container(self) -> str:
