@@ -111,7 +111,7 @@ def _show(case: Case, meant: str, namespace: str | None, name: str, output: str,
     from pumice.cli.explanation import show, show_room, units_of
     from pumice.scheduler.explaining.explain import explain
     from pumice.scheduler.explaining.queues import queue_view
-    from pumice.scheduler.explaining.room import explain_room
+    from pumice.scheduler.explaining.what_if import explain_room
     from pumice.scheduler.explaining.workloads import explain_group
 
     if start:

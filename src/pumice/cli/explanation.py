@@ -21,8 +21,7 @@ from pumice.model.cards import Allocation
 from pumice.model.errors import BadInput
 from pumice.model.refusal import FitError
 from pumice.scheduler.explaining.explain import OVERTAKEN, Explanation, as_json
-from pumice.scheduler.explaining.room import Neighbour, RoomView
-from pumice.scheduler.explaining.what_if import NO_ROOM
+from pumice.scheduler.explaining.what_if import NO_ROOM, Neighbour, RoomView
 from pumice.wire.nvidia_vgpu import device_of
 
 GROUPS_SHOWN = 20

@@ -102,7 +102,7 @@ def _of_this_machine(emulated: str | None, host: str, port: int) -> None:
     from pumice.cli.local_view import places
     from pumice.cli.top_tabs import cards_here
     from pumice.local.shares import shares
-    from pumice.web.machine import Looked
+    from pumice.web.machine_site import Looked
     from pumice.web.running import serve_machine
 
     where = places(emulated)

@@ -20,8 +20,7 @@ from typing import Any
 
 from pumice import __version__
 from pumice.adapters.segments import Segments
-from pumice.apps.scheduler.bind_results import BindResults
-from pumice.apps.scheduler.binder import Binder
+from pumice.apps.scheduler.binder import Binder, BindResults
 from pumice.apps.scheduler.claim_writes import ClaimWrites
 from pumice.apps.scheduler.configuration import Configuration
 from pumice.apps.scheduler.explain_page import ExplainPage, MetricsPage

@@ -19,8 +19,8 @@ from pumice.scheduler.plugins.contract import Verdict
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.state import State
 from pumice.scheduler.state.volumes import ZONE_LABELS, Claim, VolumeOptions
+from pumice.wire.objects import Requirement
 from pumice.wire.scheduler_conf import Arguments
-from pumice.wire.selectors import Requirement
 
 Mask = NDArray[np.bool_]
 Take = Callable[[Mask], Mask]

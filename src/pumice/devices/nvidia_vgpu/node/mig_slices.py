@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from pumice.model.errors import Unavailable
-from pumice.node.device_list import Unit
+from pumice.node.health import Unit
 from pumice.node.slices import Drain, Entries, Fill, Make, Plan, Remove, SliceManager, Step, known
 from pumice.ports.slices import CutRefused, Entry, Journal, NoRights, Phase, Place, Slice, SliceProfile, Slices
 from pumice.wire import names
