@@ -19,7 +19,7 @@ from kit.node_world import FakeKubelet, node_cluster
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.node.card_watch import open_cards
-from pumice.apps.node.serving import STUCK, PluginHealth, plugin_pages
+from pumice.apps.node.pages import STUCK, PluginHealth, plugin_pages
 from pumice.devices.nvidia_gpushare.plugin import daemon as gpushare_plugin
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions
 from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin

@@ -26,7 +26,7 @@ from pumice.adapters.kubelet.claim_driver import ClaimDriver, ClaimKey, Prepared
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.node.card_watch import CardWatch, open_cards
 from pumice.apps.node.files import digests, install_files, make_directory
-from pumice.apps.node.serving import PluginHealth, plugin_pages
+from pumice.apps.node.pages import PluginHealth, plugin_pages
 from pumice.devices.nvidia_vgpu.node import claims
 from pumice.devices.nvidia_vgpu.node.answer import NAMES, install
 from pumice.devices.nvidia_vgpu.plugin.claim_files import ClaimFiles
