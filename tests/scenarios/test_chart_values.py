@@ -309,7 +309,11 @@ def test_the_driver_of_claims_is_there_where_it_is_asked_for_and_goes_where_it_i
     assert container["args"][-2:] == ["--worlds=both", "--log-level=debug"]
     assert container["env"][-1] == {"name": "CDI_ROOT", "value": "/etc/cdi"}
     assert found("DaemonSet", "pumice-dra-driver")["spec"]["updateStrategy"] == {"type": "OnDelete"}
-    assert found.names("DeviceClass") == ["gpu.pumice.io", "whole.gpu.pumice.io"]
+    assert found.names("DeviceClass") == ["gpu.pumice.io", "mig.gpu.pumice.io", "whole.gpu.pumice.io"]
+    cutting = Rendering({"draDriver": {"enabled": True, "cutMig": True}}).container("pumice-dra-driver")
+    assert cutting["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
+    assert {"name": "NVIDIA_MIG_CONFIG_DEVICES", "value": "all"} in cutting["env"]
+    assert "add" not in container["securityContext"]["capabilities"]
     assert "does not serve resource.k8s.io/v1" in refusal({"draDriver": {"enabled": True}}, "--kube-version=1.33.9")
 
 

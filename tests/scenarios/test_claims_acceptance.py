@@ -11,6 +11,8 @@ UNIT, WRITES = "tests/unit/claims/test_acceptance.py", "tests/scenarios/test_wri
 DEVICES = "tests/scenarios/test_claims_of_devices.py"
 NODE, RESOURCES = "tests/scenarios/test_claims_on_a_node.py", "tests/scenarios/test_resources_had_by_claim.py"
 CRASHES = "tests/unit/devices/nvidia_vgpu/plugin/test_claim_crashes.py"
+CUT = "tests/unit/devices/nvidia_vgpu/plugin/test_claims_in_mig_mode.py"
+PARTS = "tests/unit/devices/nvidia_vgpu/node/test_claim_partitions.py"
 ATTACKS = "tests/unit/devices/nvidia_vgpu/plugin/test_claim_attacks.py"
 CASES: dict[int, tuple[str, tuple[str, ...]]] = {
     1: ("claims share a card as long as it has room", (
@@ -25,12 +27,15 @@ CASES: dict[int, tuple[str, tuple[str, ...]]] = {
     6: ("two devices are two cards", (f"{UNIT}::test_6_two_devices_are_two_cards_and_two_requests_may_be_one",)),
     7: ("matchAttribute binds requests to one card", (f"{UNIT}::test_7_requests_bound_to_one_card_have_room_on_it_together",)),
     8: ("a partition beside a shared device in use", (f"{UNIT}::test_8_a_shared_device_in_use_has_paid_its_counters",)),
-    9: ("partitions and the whole card", (f"{UNIT}::test_9_partitions_and_the_whole_card_exclude_one_another",)),
+    9: ("partitions and the whole card", (
+        f"{UNIT}::test_9_partitions_and_the_whole_card_exclude_one_another",
+        f"{PARTS}::test_9_what_is_allocated_of_a_card_in_mig_mode_is_what_its_driver_can_cut")),
     10: ("two drivers with one pool name", (f"{UNIT}::test_10_counters_of_two_drivers_with_one_pool_name_are_apart",)),
     11: ("a tainted card before a healthy one", (f"{UNIT}::test_11_a_device_that_was_turned_down_holds_nothing",)),
     12: ("an allocated device vanishes", (
         f"{UNIT}::test_12_a_device_that_vanishes_keeps_what_it_consumed",
-        f"{DEVICES}::test_a_card_that_is_published_no_more_stays_taken")),
+        f"{DEVICES}::test_a_card_that_is_published_no_more_stays_taken",
+        f"{PARTS}::test_12_slices_of_a_card_that_is_sick_stay_published_and_take_no_more")),
     13: ("adminAccess consumes nothing, and the API server wants a label", (
         f"{UNIT}::test_13_admin_access_consumes_nothing_and_is_seen_by_nobody",
         "lab/tests/contract/test_api_claims.py::test_admin_access_is_for_namespaces_that_are_labelled_for_it")),
@@ -56,6 +61,7 @@ CASES: dict[int, tuple[str, tuple[str, ...]]] = {
     23: ("kubelet, driver and node restart", (
         f"{NODE}::test_a_driver_that_restarts_goes_on_and_one_with_half_a_book_asks_the_api_server",
         f"{CRASHES}::test_unprepare_of_a_claim_that_nobody_knows_succeeds_and_a_path_is_no_uid",
+        f"{CUT}::test_a_claims_slice_is_cut_once_and_a_driver_that_starts_again_gives_the_same",
         f"{ATTACKS}::test_after_a_reboot_nothing_is_held_and_a_pod_that_comes_back_begins_with_new_files",
         "tests/e2e/test_claims_on_the_real_kubelet.py::"
         "test_a_killed_driver_and_a_restarted_kubelet_keep_the_share_and_slices_come_back")),

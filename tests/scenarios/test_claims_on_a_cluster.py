@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kit.local_cluster import local_cluster
+from kit.local_cluster import LocalCluster, local_cluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "claims"
 BESIDE = """
@@ -26,26 +29,40 @@ spec:
 """
 
 
-def test_pods_by_claim_see_their_share_and_one_too_many_waits_until_another_has_gone() -> None:
+@dataclass
+class Here:
+    """A cluster and what is asked of it."""
+
+    kubectl: str
+    cluster: LocalCluster
+
+    def ask(self, *words: str, given: str | None = None) -> str:
+        command = [self.kubectl, "--kubeconfig", str(self.cluster.data.kubeconfig), *words]
+        return subprocess.run(command, input=given, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    def until(self, expected: str, *words: str) -> str:
+        deadline = time.monotonic() + 60
+        while expected not in (found := self.ask(*words)):
+            assert time.monotonic() < deadline, found + self.cluster.log()[-2000:]
+            time.sleep(0.2)
+        return found
+
+
+@contextlib.contextmanager
+def claims_cluster(*arguments: str) -> Iterator[Here]:
     built = os.environ.get("KUBEBUILDER_ASSETS", "")
     path = f"{built}:{os.environ['PATH']}" if built else os.environ["PATH"]
     kubectl = shutil.which("kubectl", path=path)
     if not kubectl:
         pytest.skip("kubectl is neither in KUBEBUILDER_ASSETS nor on the PATH")
-
-    def ask(*words: str, given: str | None = None) -> str:
-        command = [str(kubectl), "--kubeconfig", str(cluster.data.kubeconfig), *words]
-        return subprocess.run(command, input=given, capture_output=True, text=True, check=True, timeout=60).stdout
-
-    def until(expected: str, *words: str) -> str:
-        deadline = time.monotonic() + 60
-        while expected not in (found := ask(*words)):
-            assert time.monotonic() < deadline, found + cluster.log()[-2000:]
-            time.sleep(0.2)
-        return found
-
     # a short path: sockets have at most 107 bytes
-    with tempfile.TemporaryDirectory(prefix="d") as folder, local_cluster(Path(folder)) as cluster:
+    with tempfile.TemporaryDirectory(prefix="d") as folder, local_cluster(Path(folder), *arguments) as cluster:
+        yield Here(kubectl, cluster)
+
+
+def test_pods_by_claim_see_their_share_and_one_too_many_waits_until_another_has_gone() -> None:
+    with claims_cluster() as here:
+        ask, until = here.ask, here.until
         assert not ask("get", "resourceslices", "-o", "name")
         ask("apply", "-f", str(EXAMPLES / "classes.yaml"))
         until("gpu.pumice.io", "get", "resourceslices")
@@ -60,3 +77,25 @@ def test_pods_by_claim_see_their_share_and_one_too_many_waits_until_another_has_
         assert not ask("get", "pod", "e", "-o", "jsonpath={.spec.nodeName}")
         ask("delete", "pod", "b")
         until("/   3000MiB", "logs", "--ignore-errors", "e")
+
+
+def test_a_pod_by_claim_sees_its_mig_slice_and_cards_are_cut_for_as_many_as_there_is_room_for() -> None:
+    with claims_cluster("--nodes", "1", "--cards", "1", "--model", "A100-SXM4-40GB", "--mig") as here:
+        here.ask("apply", "-f", str(EXAMPLES / "classes.yaml"))
+        here.until("gpu.pumice.io", "get", "resourceslices")
+        here.ask("apply", "-f", str(EXAMPLES / "mig-pod.yaml"))
+        here.until("Succeeded", "get", "pod", "by-mig", "-o", "jsonpath={.status.phase}")
+        assert "MIG 1g." in here.ask("logs", "by-mig")
+        pod = BESIDE.replace("half-a-card", "mig-slice").replace("nvidia-smi", "nvidia-smi -L")
+        for at in range(8):  # seven compute slices
+            here.ask("apply", "-f", "-", given=pod.replace("NAME", f"p{at}"))
+        running = 'jsonpath={range .items[?(@.status.phase=="Running")]}x{end}'
+        here.until("x" * 7, "get", "pods", "-o", running)
+        [waits] = [
+            f"p{at}" for at in range(8) if not here.ask("get", "pod", f"p{at}", "-o", "jsonpath={.spec.nodeName}")
+        ]
+        assert "gpu-0-counter-set" in here.until(
+            "counter", "get", "pod", waits, "-o", "jsonpath={.status.conditions[0].message}"
+        )
+        seen = {here.ask("logs", f"p{at}") for at in range(8) if f"p{at}" != waits}
+        assert len(seen) == 7, "each sees its own slice"

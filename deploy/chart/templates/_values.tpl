@@ -80,8 +80,14 @@
 {{- with .Values.draDriver }}
 {{- $args := list }}
 {{- with .worlds }}{{ $args = append $args (printf "--worlds=%s" .) }}{{ end }}
+{{- $env := merge (dict) .extraEnvs }}{{ $rights := dict }}
+{{- if .cutMig }}
+{{- $_ := set $env "NVIDIA_MIG_CONFIG_DEVICES" "all" }}
+{{- $rights = dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "runAsUser" 0
+  "seccompProfile" (dict "type" "RuntimeDefault") "capabilities" (dict "drop" (list "ALL") "add" (list "SYS_ADMIN")) }}
+{{- end }}
 {{- toYaml (dict
-  "args" (concat $args .extraArgs) "env" .extraEnvs "resources" .resources "nodeSelector" .nodeSelector "tolerations" .tolerations
+  "args" (concat $args .extraArgs) "env" $env "containerSecurityContext" $rights "resources" .resources "nodeSelector" .nodeSelector "tolerations" .tolerations
   "updateStrategy" .updateStrategy "priorityClassName" .priorityClassName "runtimeClassName" .runtimeClassName) }}
 {{- end }}
 {{- end }}

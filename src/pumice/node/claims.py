@@ -5,8 +5,25 @@ from __future__ import annotations
 import msgspec
 
 
+class ClaimSlice(msgspec.Struct, frozen=True):
+    """Where a MIG slice lies on its card, and the slice's UUID once it is cut. ``size``: memory slices under it."""
+
+    profile: str
+    start: int
+    size: int
+    uuid: str = ""
+
+    @property
+    def cover(self) -> int:
+        """The memory slices under it, as a mask."""
+        return (1 << self.size) - 1 << self.start
+
+    def __str__(self) -> str:
+        return f"{self.profile}@{self.start}"
+
+
 class ClaimShare(msgspec.Struct, frozen=True):
-    """A device of a claim: bytes and percent of a card, or ``whole``. ``share`` is the allocation's shareID."""
+    """A device of a claim: bytes and percent of a card, a MIG ``slice``, or ``whole``. ``share`` is the allocation's shareID."""
 
     request: str
     device: str
@@ -15,6 +32,17 @@ class ClaimShare(msgspec.Struct, frozen=True):
     cores: int = 0
     whole: bool = False
     share: str = ""
+    slice: ClaimSlice | None = None
+
+    @property
+    def visible(self) -> str:
+        """The UUID of what a container is given."""
+        return self.slice.uuid if self.slice is not None else self.card
+
+    @property
+    def limited(self) -> bool:
+        """Return whether the library holds its containers to it: a whole card has none, and a slice is held by the hardware."""
+        return not self.whole and self.slice is None
 
 
 class PreparedClaim(msgspec.Struct, frozen=True):
@@ -29,3 +57,8 @@ class PreparedClaim(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def owner(self) -> str:
+        """Names the claim with its devices in the journal of MIG slices: allocated anew it is another, and old ones may go."""
+        return f"{self.uid}/{','.join(share.device for share in self.shares if share.slice is not None)}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -101,5 +102,15 @@ def held_by_claims(folders: Iterable[Path]) -> dict[str, str]:
         for claim in claims:
             for share in claim.shares:
                 what = "all of it" if share.whole else f"{share.memory >> 20} MiB, {share.cores} % of the cores"
+                what = what if share.slice is None else f"slice {share.slice}"
                 found.setdefault(share.card, []).append(f"{claim.key} ({what})")
     return closed | {card: f"held by claims: {', '.join(dict.fromkeys(holders))}" for card, holders in found.items()}
+
+
+def slice_owners(folders: Iterable[Path]) -> dict[str, str]:
+    """Return the claims with MIG slices by what the journal calls them. Of a damaged file nothing: it closes every card."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        with suppress(BadInput):
+            found |= {claim.owner: f"claim {claim.key}" for claim in prepared(folder)}
+    return found

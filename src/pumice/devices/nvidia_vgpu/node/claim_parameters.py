@@ -1,4 +1,5 @@
-"""Opaque parameters of claims: NVIDIA's ``GpuConfig`` where it means something for a share, a refusal by name where not.
+"""Opaque parameters of claims: NVIDIA's ``GpuConfig`` and ``MigDeviceConfig`` where they mean something here, a refusal by name
+where not.
 
 NVIDIA k8s-dra-driver-gpu api/nvidia.com/resource/v1beta1. Cards are shared in time here, each share held to its percentage, so
 that the strategy TimeSlicing at the driver's own interval is what a share has anyway.
@@ -49,16 +50,16 @@ def _refused(parameters: Any) -> str:
     version, kind = str(parameters.get("apiVersion", ""))[:100], str(parameters.get("kind", ""))[:100]
     if version != CLAIM_PARAMETERS:
         return f"apiVersion {version!r} (kind {kind or 'none'}) is not known to {CLAIM_DRIVER}, which reads {CLAIM_PARAMETERS}"
-    if kind == "MigDeviceConfig":
-        return f"kind MigDeviceConfig is of MIG devices, which {CLAIM_DRIVER} does not give; {_LEAVE_OUT}"
-    if kind != "GpuConfig":
-        return f"kind {kind or 'none'} is not served by {CLAIM_DRIVER}, which reads GpuConfig"
+    if kind not in ("GpuConfig", "MigDeviceConfig"):
+        return f"kind {kind or 'none'} is not served by {CLAIM_DRIVER}, which reads GpuConfig and MigDeviceConfig"
     try:
         sharing = msgspec.convert(parameters, _GpuConfig).sharing
     except msgspec.ValidationError as problem:
-        return f"GpuConfig: {problem}"
+        return f"{kind}: {problem}"
     if sharing is None:
         return ""
+    if kind == "MigDeviceConfig" and sharing.time_slicing_config is not None:
+        return f"{kind} has no timeSlicingConfig"
     if sharing.strategy == "MPS":
         return f"strategy MPS is not served by {CLAIM_DRIVER}: memory and cores are asked by capacity and held without it"
     if sharing.strategy != "TimeSlicing":

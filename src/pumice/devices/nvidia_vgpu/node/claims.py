@@ -1,7 +1,8 @@
 """Cards by claim (Dynamic Resource Allocation): the slices that a node publishes, and what an allocated claim gets there. Pure.
 
 One world a card: a card is published as a shared device or as a whole one, unless the operator asks for both, which draw on one
-counter set. Kubernetes up to 1.36.1 would give the same bytes twice then (ADR 134).
+counter set. Kubernetes up to 1.36.1 would give the same bytes twice then (ADR 134). A card in MIG mode is published as the slices
+that it can be cut into, whatever was asked for: nothing else of it runs programs (ADR 151).
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from pumice.claims.objects import Result
 from pumice.claims.reading import results_of
 from pumice.devices.nvidia_vgpu.node import claim_parameters
+from pumice.devices.nvidia_vgpu.node import claim_partitions as mig
+from pumice.devices.nvidia_vgpu.node.claim_partitions import Offers
 from pumice.model.amount import MIB
 from pumice.model.errors import BadInput
-from pumice.node.claims import ClaimShare, PreparedClaim
+from pumice.node.claims import ClaimShare, ClaimSlice, PreparedClaim
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
 from pumice.wire.kubernetes import DEVICES, PCI_BUS_ID
@@ -31,35 +35,43 @@ DEVICES_MOST, SETS_MOST = 64, 8
 CORES: Final = 100
 LONGEST: Final = 200
 """Characters of a node's name in the names of its slices."""
+_NOTHING: Final[Offers] = MappingProxyType({})
 
 
 # -- The slices of a node --------------------------------------------------------------------------------------------
 
 
 def slice_specs(
-    node: str, cards: Sequence[CardFacts], worlds: str, taints: Mapping[str, Sequence[str]], generation: int
-) -> list[Json]:
+    node: str, cards: Sequence[CardFacts], worlds: str, taints: Mapping[str, Sequence[str]], generation: int,
+    offers: Offers = _NOTHING,
+) -> list[Json]:  # fmt: skip
     """Return the specs of the pool's slices. ``taints``: keys by the UUIDs of cards that take no new claims.
 
     A sick card stays published with a taint: its counters and capacity are in use.
     """
-    served = [card for card in cards if card.minor >= 0 and not card.mig]
-    devices = [device for card in served for device in _devices(card, worlds, taints.get(card.uuid, ()))]
-    parts: list[Json] = [{"devices": devices[at : at + DEVICES_MOST]} for at in range(0, len(devices), DEVICES_MOST)]
-    if worlds == BOTH:
-        sets = [{"name": _set_name(card), "counters": {"memory": {"value": str(card.memory)}}} for card in served]
-        parts = [*({"sharedCounters": sets[at : at + SETS_MOST]} for at in range(0, len(sets), SETS_MOST)), *parts]
-    pool = {"name": node, "generation": generation, "resourceSliceCount": max(1, len(parts))}
-    return [{"driver": CLAIM_DRIVER, "nodeName": node, "pool": pool, **part} for part in parts or [{"devices": []}]]
+    sets: list[Json] = []
+    devices: list[Json] = []
+    for card in (card for card in cards if card.minor >= 0):
+        common: Json = {}
+        if keys := taints.get(card.uuid, ()):
+            common["taints"] = [{"key": key, "effect": "NoSchedule"} for key in keys]
+        if card.mig and (parts := mig.partitions(card, offers)):
+            sets.append({"name": _set_name(card), "counters": mig.counters(card, parts)})
+            devices += [mig.device(card, one, _set_name(card), common) for one in parts]
+        elif not card.mig:
+            if worlds == BOTH:
+                sets.append({"name": _set_name(card), "counters": {"memory": {"value": str(card.memory)}}})
+            devices += _devices(card, worlds, common)
+    slices: list[Json] = [{"sharedCounters": sets[at : at + SETS_MOST]} for at in range(0, len(sets), SETS_MOST)]
+    slices += [{"devices": devices[at : at + DEVICES_MOST]} for at in range(0, len(devices), DEVICES_MOST)]
+    pool = {"name": node, "generation": generation, "resourceSliceCount": max(1, len(slices))}
+    return [{"driver": CLAIM_DRIVER, "nodeName": node, "pool": pool, **part} for part in slices or [{"devices": []}]]
 
 
-def _devices(card: CardFacts, worlds: str, taints: Sequence[str]) -> Iterator[Json]:
-    common: Json = {}
-    if taints:
-        common["taints"] = [{"key": key, "effect": "NoSchedule"} for key in taints]
+def _devices(card: CardFacts, worlds: str, common: Json) -> Iterator[Json]:
     if worlds == BOTH:
         counters = {"memory": {"value": str(card.memory)}}
-        common["consumesCounters"] = [{"counterSet": _set_name(card), "counters": counters}]
+        common = {**common, "consumesCounters": [{"counterSet": _set_name(card), "counters": counters}]}
     memory = str(card.memory // MIB * MIB)
     if worlds != WHOLE:
         yield {
@@ -103,8 +115,11 @@ class Holdings:
     others: Mapping[str, str] = field(default_factory=dict)
 
 
-def prepare(claim: Json, uid: str, node: str, cards: Sequence[CardFacts], holdings: Holdings) -> PreparedClaim | str:
-    """Return what the claim gets here, or why it is refused: the card's sum is counted anew whatever the allocation says."""
+def prepare(
+    claim: Json, uid: str, node: str, cards: Sequence[CardFacts], holdings: Holdings, offers: Offers = _NOTHING
+) -> PreparedClaim | str:
+    """Return what the claim gets here, or why it is refused: the card's sum is counted anew whatever the allocation says. Slices
+    are not cut yet."""
     meta = claim["metadata"]
     key = f"{meta['namespace']}/{meta['name']}"
     if meta.get("uid") != uid:
@@ -119,13 +134,16 @@ def prepare(claim: Json, uid: str, node: str, cards: Sequence[CardFacts], holdin
         return f"claim {key} is allocated nothing of {CLAIM_DRIVER} on node {node}"
     shares: list[ClaimShare] = []
     for result in results:
-        share = _share(result, cards)
+        share = _share(result, cards, offers)
         if isinstance(share, str):
             return f"claim {key}: {share}"
         shares.append(share)
     for at, share in enumerate(shares):
-        if any((one.request, one.card) == (share.request, share.card) for one in shares[:at]):
+        beside = [one for one in shares[:at] if one.request == share.request]
+        if any(one.card == share.card and (one.slice is None or one.device == share.device) for one in beside):
             return f"claim {key}: request {share.request} was given card {share.card} twice"
+        if any((one.slice is None) != (share.slice is None) for one in beside):
+            return f"claim {key}: request {share.request} was given a MIG slice beside a card that has none; ask for one type"
     mine = PreparedClaim(uid, meta["namespace"], meta["name"], tuple(shares))
     return _overcommitted(mine, cards, holdings) or mine
 
@@ -192,9 +210,11 @@ def _claims_of(pod: Json) -> dict[str, str | None]:
             for one in pod["spec"].get("resourceClaims") or ()}  # fmt: skip
 
 
-def _share(result: Result, cards: Sequence[CardFacts]) -> ClaimShare | str:
+def _share(result: Result, cards: Sequence[CardFacts], offers: Offers) -> ClaimShare | str:
     if result.admin_access:
         return f"request {result.request}: adminAccess is not served by {CLAIM_DRIVER}"
+    if "-mig-" in result.device:
+        return _slice(result, cards, offers)
     name, shared = result.device.removesuffix("-shared"), result.device.endswith("-shared")
     card = next((one for one in cards if _name(one) == name and one.minor >= 0), None)
     if card is None:
@@ -215,6 +235,15 @@ def _share(result: Result, cards: Sequence[CardFacts]) -> ClaimShare | str:
     return ClaimShare(result.request, result.device, card.uuid, int(memory) // MIB * MIB, int(cores), share=result.share_id)
 
 
+def _slice(result: Result, cards: Sequence[CardFacts], offers: Offers) -> ClaimShare | str:
+    if (one := mig.named(result.device, cards, offers)) is None:
+        card = next((card for card in cards if result.device.startswith(f"{_name(card)}-mig-") and card.minor >= 0), None)
+        off = f": the MIG mode of card {card.uuid} is off" if card is not None and not card.mig else ""
+        return f"request {result.request}: device {result.device} is not on this node{off}"
+    where = ClaimSlice(one.place.profile, one.place.start, one.size)
+    return ClaimShare(result.request, result.device, one.place.card, one.memory, one.cores, slice=where)
+
+
 def _overcommitted(mine: PreparedClaim, cards: Sequence[CardFacts], holdings: Holdings) -> str:
     for uuid in dict.fromkeys(share.card for share in mine.shares):
         if why := holdings.others.get(uuid):
@@ -223,14 +252,29 @@ def _overcommitted(mine: PreparedClaim, cards: Sequence[CardFacts], holdings: Ho
         others = [claim for claim in holdings.claims if claim.uid != mine.uid]
         theirs = [(claim, share) for claim in others for share in claim.shares if share.card == uuid]
         there = [share for _, share in theirs] + [share for share in mine.shares if share.card == uuid]
+        who = _named(theirs) or mine.key
         if any(share.whole for share in there) and len(there) > 1:
-            who = _named(theirs) or mine.key
             return f"claim {mine.key}: card {uuid} would be given whole and in shares; it is held by {who}"
+        cut = [share.slice for share in there if share.slice is not None]
+        if cut and len(cut) < len(there):
+            return f"claim {mine.key}: card {uuid} would be given in MIG slices and in shares; it is held by {who}"
+        if cut:
+            if why := _overlapping(cut):
+                return f"claim {mine.key}: on card {uuid} {why}; the card is held by {who}"
+            continue
         for what, sum_, most in (("memory", sum(one.memory for one in there), card.memory),
                                  ("cores", sum(one.cores for one in there), CORES)):  # fmt: skip
             if sum_ > most:
-                who = _named(theirs) or mine.key
                 return f"claim {mine.key}: card {uuid} has {what} {most}, and with what {who} holds it would be {sum_}"
+    return ""
+
+
+def _overlapping(cut: Sequence[ClaimSlice]) -> str:
+    """Return which two slices of a card would lie over each other."""
+    for at, one in enumerate(cut):
+        for other in cut[:at]:
+            if one.cover & other.cover:
+                return f"slices {other} and {one} lie over each other"
     return ""
 
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Final
 
 from pumice.model.errors import Unavailable
 from pumice.node.health import Unit
@@ -139,9 +140,11 @@ def act(driver: Slices, step: Step) -> str:
 # -- Plans of MIG slices ----------------------------------------------------------------------------------------------
 
 
+CLAIM: Final = "claim "
+"""Begins what holds a slice, where that is no pod."""
 SliceEntries = Mapping[Place, Entry]
 Holds = Callable[[str], str]
-"""The name of the pod of that UID where it still holds its slices, else empty."""
+"""The name of the pod of that UID where it still holds its slices, else empty; of a claim with the word before it."""
 
 
 def plan(
@@ -221,7 +224,7 @@ def _not_to_be_had(slice_: Slice, records: SliceEntries, owner: str, holds: Hold
         return f"{what} was made by somebody else and is left alone"
     entry = records[slice_.place]
     if entry.owner != owner and (holder := holds(entry.owner)):
-        return f"pod {holder} holds {what}"
+        return f"{holder if holder.startswith(CLAIM) else f'pod {holder}'} holds {what}"
     if entry.owner != owner and slice_.busy:
         return f"a process still runs on {what}, and its pod has ended"
     return ""

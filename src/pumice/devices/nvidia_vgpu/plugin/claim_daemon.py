@@ -11,24 +11,28 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from pumice.adapters.bookings import claims as book
 from pumice.adapters.bookings.foreign import SHARED, ForeignPrograms
+from pumice.adapters.journal import FileJournal
 from pumice.adapters.kubelet.checkpoint import card_holders, claims_held
 from pumice.adapters.kubelet.claim_driver import ClaimDriver, ClaimKey, PreparedDevice
 from pumice.adapters.nvml import NvmlCards
+from pumice.adapters.nvml.slices import NvmlSlices
 from pumice.apps.node.card_watch import CardWatch, open_cards
 from pumice.apps.node.files import digests, install_files, make_directory
 from pumice.apps.node.pages import PluginHealth, plugin_pages
 from pumice.devices.nvidia_vgpu.node import claims
 from pumice.devices.nvidia_vgpu.node.answer import NAMES, install
+from pumice.devices.nvidia_vgpu.node.mig_slices import Holds
+from pumice.devices.nvidia_vgpu.plugin.claim_cutting import ClaimSlices, holder, in_thread
 from pumice.devices.nvidia_vgpu.plugin.claim_files import ClaimFiles
 from pumice.devices.nvidia_vgpu.plugin.claim_slices import publish, taints_of
 from pumice.effects.tasks import first, run_until
@@ -41,6 +45,7 @@ from pumice.node.health import XidRule
 from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
+from pumice.ports.slices import Slices
 from pumice.wire import names
 from pumice.wire.kinds import NODES, PODS, RESOURCE_CLAIMS
 from pumice.wire.nvidia_vgpu import parse_handed_out
@@ -52,7 +57,6 @@ LOOK, GRACE = 60.0, 600.0
 TAINT_UNHEALTHY, TAINT_IN_USE = f"{names.CLAIM_DRIVER}/unhealthy", f"{names.CLAIM_DRIVER}/device-plugin"
 TAINT_PROGRAM = f"{names.CLAIM_DRIVER}/program"
 """A program of `pumice run` has the card."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +83,25 @@ class Settings:
 
 async def run(
     settings: Settings, *, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
-    ready: asyncio.Event | None = None, cards: Cards | None = None,
+    ready: asyncio.Event | None = None, cards: Cards | None = None, slices: Slices | None = None,
 ) -> None:  # fmt: skip
-    """Serve until ``stop``. ``ready``: the kubelet has the driver, the API server its slices. Raises PumiceError."""
+    """Serve until ``stop``. ``ready``: the kubelet has the driver, the API server its slices. ``cards`` and ``slices`` are this
+    machine's (NVML unless given). Raises PumiceError."""
     page, ready = PluginHealth(), ready or asyncio.Event()
     async with plugin_pages(settings.health_address, settings.health_port, page):
-        await _serve(settings, cluster, clock, stop, ready, cards, page)
+        await _serve(settings, cluster, clock, stop, ready, cards, slices, page)
 
 
 async def _serve(
     settings: Settings, cluster: Cluster, clock: Clock, stop: asyncio.Event, ready: asyncio.Event, cards: Cards | None,
-    page: PluginHealth,
+    slices: Slices | None, page: PluginHealth,
 ) -> None:  # fmt: skip
     found = cards or await open_cards(partial(NvmlCards, settings.nvml), settings.wait_for_driver, clock, stop)
     if found is None:
         return
     watch = CardWatch(found, clock, XidRule.parse("", ""))
+    mig = ClaimSlices(slices or NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
+    watch.uncut = mig.closed
     await watch.start()
     try:
         await asyncio.to_thread(_install, settings)
@@ -102,7 +109,7 @@ async def _serve(
         if held is None:
             return
         try:
-            served = NodeClaims(settings, cluster, clock, watch)
+            served = NodeClaims(settings, cluster, clock, watch, mig)
             await served.resume()
             page.watch, page.metrics = watch, served.metrics
             page.missing = lambda: [] if ready.is_set() else ["the kubelet, or the API server"]
@@ -141,8 +148,8 @@ def _install(settings: Settings) -> None:
 class NodeClaims:
     """The claims of one node: what the kubelet asks for, one at a time."""
 
-    def __init__(self, settings: Settings, cluster: Cluster, clock: Clock, watch: CardWatch) -> None:
-        self.settings, self.cluster, self.clock, self.watch = settings, cluster, clock, watch
+    def __init__(self, settings: Settings, cluster: Cluster, clock: Clock, watch: CardWatch, mig: ClaimSlices) -> None:
+        self.settings, self.cluster, self.clock, self.watch, self.mig = settings, cluster, clock, watch, mig
         self._folder = settings.booking_dirs[0]
         self._foreign = ForeignPrograms(settings.booking_dirs)
         self._files = ClaimFiles(settings.hook_path, settings.lock_dir, settings.cdi_folder, settings.node_name, self._index)
@@ -169,13 +176,14 @@ class NodeClaims:
         self._claims = {one.uid: one for one in there if one.checked}
         if len(self._claims) < len(there):  # a crash before the check: nobody was answered
             book.write(self._folder, list(self._claims.values()))
-        if stale := await _in_thread(partial(self._files.sweep, self._claims)):
+        if stale := await in_thread(partial(self._files.sweep, self._claims)):
             log.info("removed the files of claims that nobody holds claims=%s", ",".join(stale))
 
     async def _made_anew(self) -> list[PreparedClaim]:
         """The claims that were answered in this boot, by their own records, and by the API server where they have no good one."""
-        found, unknown = await _in_thread(self._files.answered)
+        found, unknown = await in_thread(self._files.answered)
         if unknown:
+            await self._learn()
             for claim in (await self.cluster.list(RESOURCE_CLAIMS))["items"]:
                 uid = claim["metadata"]["uid"]
                 if uid in unknown and (claim.get("status") or {}).get("reservedFor"):
@@ -184,7 +192,7 @@ class NodeClaims:
         return [msgspec.structs.replace(one, checked=True) for one in found]
 
     def _decided(self, claim: Any, uid: str, holdings: claims.Holdings) -> PreparedClaim | str:
-        return claims.prepare(claim, uid, self.settings.node_name, self.watch.facts, holdings)
+        return claims.prepare(claim, uid, self.settings.node_name, self.watch.facts, holdings, self.mig.offers)
 
     def _index(self, uuid: str) -> int:
         return next((card.index for card in self.watch.facts if card.uuid == uuid), 0)
@@ -197,7 +205,7 @@ class NodeClaims:
                     self._refused += 1
                     log.warning("not prepared claim=%s/%s: %s", claim.namespace, claim.name, found)
                     return found
-                await _in_thread(partial(self._files.write, found))
+                await in_thread(partial(self._files.write, found))
             except (PumiceError, OSError) as error:
                 return str(error)
             log.info("prepared claim=%s uid=%s devices=%d", found.key, found.uid, len(found.shares))
@@ -210,26 +218,28 @@ class NodeClaims:
         mine = self._claims.get(claim.uid)
         if mine is not None:
             if claims.stands(whole, mine, self.settings.node_name):
-                return mine
+                return await self._cut_again(mine, await self._pods())
             log.warning("claim=%s has other devices now, and what it had is given back", mine.key)
             await self._drop([claim.uid])
         return await self._book(claim, whole)
 
     async def _book(self, claim: ClaimKey, whole: Any) -> PreparedClaim | str:
+        await self._learn()
         others = list(self._claims.values())
         found = self._decided(whole, claim.uid, claims.Holdings(others))
         if isinstance(found, str):
             return found
-        await _in_thread(partial(self._files.remove, claim.uid))  # an earlier boot's: in this one nobody was answered
+        await in_thread(partial(self._files.remove, claim.uid))  # an earlier boot's: in this one nobody was answered
         book.write(self._folder, [*others, found])
         checked: PreparedClaim | str = "it was not looked at to its end"
         try:
             pods = await self._pods()
             held = await self._annotated(pods)
             unknown = held.pop("", "")
-            held |= await _in_thread(partial(self._foreign.look, settled=True))
+            held |= await in_thread(partial(self._foreign.look, settled=True))
             refused = unknown or claims.crowded(whole, found, pods, others)
-            checked = refused or self._decided(whole, claim.uid, claims.Holdings(others, held))
+            decided = refused or self._decided(whole, claim.uid, claims.Holdings(others, held))
+            checked = decided if isinstance(decided, str) else await self._cut(decided, pods)
         finally:
             if isinstance(checked, str):
                 book.write(self._folder, others)
@@ -239,6 +249,52 @@ class NodeClaims:
         book.write(self._folder, [*others, checked])
         self._claims[claim.uid] = checked
         return checked
+
+    # -- MIG slices ---------------------------------------------------------------------------------------------------
+
+    def _in_mig_mode(self) -> list[str]:
+        return [card.uuid for card in self.watch.facts if card.mig]
+
+    async def _learn(self) -> None:
+        if cards := self._in_mig_mode():
+            await in_thread(partial(self.mig.learn, cards))
+
+    def _holder(self, pods: Sequence[Any], *more: PreparedClaim) -> Holds:
+        recorded = card_holders(self.settings.kubelet_dir / "device-plugins")
+        return holder([*self._claims.values(), *more], pods, recorded)
+
+    async def _cut(self, claim: PreparedClaim, pods: Sequence[Any]) -> PreparedClaim | str:
+        """Return the claim with the UUIDs of its slices; those that are there are left as they are."""
+        if all(share.slice is None for share in claim.shares):
+            return claim
+        holds = self._holder(pods, claim)
+        await in_thread(partial(self.mig.settle, self._in_mig_mode(), holds))
+        return await in_thread(partial(self.mig.cut, claim, holds))
+
+    async def _cut_again(self, claim: PreparedClaim, pods: Sequence[Any]) -> PreparedClaim | str:
+        """A claim that was answered before: its slices are made anew where a reset has taken them away."""
+        found = await self._cut(claim, pods)
+        if isinstance(found, PreparedClaim) and found != claim:
+            log.warning("claim=%s has other slices than before: somebody has taken away those", claim.key)
+            book.write(self._folder, [found if one.uid == found.uid else one for one in self._claims.values()])
+            self._claims[found.uid] = found
+        return found
+
+    async def _settle(self) -> None:
+        """Once a card: bring it and the journal together, and by that the claims' files, from which containers start again."""
+        cards = self._in_mig_mode()
+        if not cards:
+            return
+        pods = await self._pods()
+        if await in_thread(partial(self.mig.settle, cards, self._holder(pods))):
+            for claim in [one for one in self._claims.values() if any(share.card in cards for share in one.shares)]:
+                found = await self._cut_again(claim, pods)
+                if isinstance(found, str):
+                    log.error("the slices of a claim are gone: %s", found)
+                else:
+                    await in_thread(partial(self._files.write, found))
+
+    # -- who else is there --------------------------------------------------------------------------------------------
 
     async def _pods(self) -> list[Any]:
         """The pods of this node."""
@@ -262,7 +318,7 @@ class NodeClaims:
 
     async def _drop(self, uids: Sequence[str]) -> None:
         for uid in uids:
-            await _in_thread(partial(self._files.remove, uid))
+            await in_thread(partial(self._files.remove, uid))
         left = {uid: one for uid, one in self._claims.items() if uid not in uids}
         if len(left) < len(self._claims):
             book.write(self._folder, list(left.values()))
@@ -272,12 +328,12 @@ class NodeClaims:
 
     async def metrics(self) -> list[MetricFamily]:
         """The families of the page: limits, and what the regions say of their use."""
-        views = await _in_thread(lambda: [self._view(claim, share) for claim in self._claims.values() for share in claim.shares])
+        views = await in_thread(lambda: [self._view(claim, share) for claim in self._claims.values() for share in claim.shares])
         return claim_families(self.settings.node_name, views, self._refused)
 
     def _view(self, claim: PreparedClaim, share: ClaimShare) -> ShareView:
         pods = self._users.get((claim.namespace, claim.name), [])
-        used = None if share.whole else self._files.used(claim.uid, share)
+        used = self._files.used(claim.uid, share) if share.limited else None
         return ShareView(claim.namespace, claim.name, share.request, share.share, share.device, share.card, pods, share.memory,
                          share.cores, used)  # fmt: skip
 
@@ -304,6 +360,7 @@ class NodeClaims:
                 same = False
             if not same and (self._claims or (self._folder / book.BOOK).exists()):
                 book.write(self._folder, list(self._claims.values()))
+            await self._settle()
             known, now = claims_held(self.settings.kubelet_dir), self.clock.monotonic()
             left = [one for uid, one in self._claims.items() if uid not in (known or ())]
             vanished = [one for one in left if await self._vanished(one)] if known is not None or now >= self._look_at else []
@@ -328,18 +385,10 @@ class NodeClaims:
 
     async def _publish(self) -> None:
         node, watch = self.settings.node_name, self.watch
+        await self._learn()
         pods = await self._pods()
         held, self._users = await self._annotated(pods), claims.users(pods)
         taints = taints_of([card.uuid for card in watch.facts], (TAINT_UNHEALTHY, watch.unhealthy), (TAINT_IN_USE, held),
-                           (TAINT_PROGRAM, await _in_thread(self._foreign.look)))  # fmt: skip
-        await publish(self.cluster, node, partial(claims.slice_specs, node, watch.facts, self.settings.worlds, taints))
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Do it in a thread, to its end also when the kubelet has given the call up: whoever comes next must find it done."""
-    task = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
+                           (TAINT_PROGRAM, await in_thread(self._foreign.look)))  # fmt: skip
+        specs = partial(claims.slice_specs, node, watch.facts, self.settings.worlds, taints, offers=self.mig.offers)
+        await publish(self.cluster, node, specs)

@@ -116,8 +116,8 @@ class ClaimFiles:
         return self.cdi_folder / f"{names.OUR_DOMAIN}-{CLAIM}_{uid}.json"
 
     def _edits(self, claim: PreparedClaim, request: str, shares: Sequence[ClaimShare]) -> cdi.Edits:
-        env = {variables.NVIDIA_VISIBLE_DEVICES: ",".join(dict.fromkeys(one.card for one in shares))}
-        if all(one.whole for one in shares):
+        env = {variables.NVIDIA_VISIBLE_DEVICES: ",".join(dict.fromkeys(one.visible for one in shares))}
+        if not any(one.limited for one in shares):
             return cdi.Edits(env=tuple(f"{key}={value}" for key, value in env.items()))
         regions, pages = self._places(claim.uid)
         name = request.replace("/", "_")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pumice.adapters.bookings.claims import held_by_claims
+from pumice.adapters.bookings.claims import held_by_claims, slice_owners
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.mps import MpsPrograms
 from pumice.adapters.nvml import NvmlCards
@@ -31,7 +31,7 @@ from pumice.apps.service.device_config import load_device_config, read_device_co
 from pumice.apps.service.worker import once
 from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
 from pumice.devices.nvidia_vgpu.node.answer import CONTROL_NODES, NAMES, ResponseOptions, install
-from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Given, StaticSlices
+from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Given, Holds, StaticSlices
 from pumice.devices.nvidia_vgpu.node.sharing import Flags, Sharing, effective
 from pumice.devices.nvidia_vgpu.plugin.cdi_files import CdiFiles, CdiPlaces, KeptFiles
 from pumice.effects.tasks import first
@@ -114,7 +114,8 @@ def vgpu(
     if settings.mig_strategy == "mixed":
         return device_type
     cutter = Cutter(slices or NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
-    return replace(device_type, slicer=partial(Slicing, cutter), learn=kept.learn)
+    return replace(device_type, learn=kept.learn,
+                   slicer=partial(Slicing, cutter, partial(slice_owners, settings.booking_dirs)))
 
 
 @dataclass(slots=True)
@@ -254,9 +255,13 @@ GONE = "SliceGone"
 class Slicing(Slicer):
     """MIG slices: cards are cut when a pod needs it, and slices lie until they are in the way."""
 
-    def __init__(self, cutter: Cutter, own: WrittenNode, allocated: Callable[[], AllocatedIds | None]) -> None:
+    def __init__(
+        self, cutter: Cutter, claimed: Callable[[], Mapping[str, str]], own: WrittenNode,
+        allocated: Callable[[], AllocatedIds | None],
+    ) -> None:  # fmt: skip
+        """``claimed``: the claims that hold slices, by their names in the journal."""
         super().__init__(own, allocated, "slices")
-        self._cutter = cutter
+        self._cutter, self._claimed = cutter, claimed
 
     def closed(self, cards: Iterable[str]) -> dict[str, str]:
         return self._cutter.closed(cards)
@@ -264,13 +269,14 @@ class Slicing(Slicer):
     async def start(self, cards: Iterable[CardFacts]) -> None:
         """Put right what a crash or a boot has left, and fail the pods that lost their slices by it."""
         await self._ask()
+        claimed = self._claimed()
         try:
-            lost = await self._call(lambda: self._cutter.start([card.uuid for card in cards if card.mig], self._owners.holds))
+            lost = await self._call(lambda: self._cutter.start([card.uuid for card in cards if card.mig], self._holds()))
         except Unavailable as error:
             log.error("slices are left as they are: %s", error)
             return
         pods = {pod.uid: pod.metadata for pod in self._own.pods}
-        for one in lost:
+        for one in (one for one in lost if one.owner not in claimed):
             what = f"it was given {one.was}, and that slice ({one.place} of card {one.place.card}) is not there any more"
             message = f"{what}; what lies there now is {one.now}" if one.now else what
             log.warning("failing pod=%s: %s", self._owners.holds(one.owner), message)
@@ -280,7 +286,7 @@ class Slicing(Slicer):
     async def cut(self, wanted: Cut) -> Serve | Conflict:
         await self._ask()
         try:
-            given = await self._call(lambda: self._cutter.cut(wanted.places, wanted.pod.uid, self._owners.holds))
+            given = await self._call(lambda: self._cutter.cut(wanted.places, wanted.pod.uid, self._holds()))
         except Unavailable as error:
             given = str(error)
         if isinstance(given, str):
@@ -288,6 +294,11 @@ class Slicing(Slicer):
         if given.made or given.removed:
             await self._own.perform(self._reported(wanted, given))
         return wanted.then(given.slices)
+
+    def _holds(self) -> Holds:
+        """Return who still holds slices: a pod, or a claim by the book of its driver, which cuts the same cards."""
+        claimed = self._claimed()
+        return lambda uid: claimed.get(uid) or self._owners.holds(uid)
 
     async def _fail(self, pod: Meta, message: str) -> None:
         try:

@@ -161,13 +161,18 @@ def configured(parameters: Any, driver: str = "gpu.pumice.io") -> Any:
 ])  # fmt: skip
 def test_nvidias_parameters_are_taken_where_they_mean_what_a_share_is(sharing: dict[str, Any]) -> None:
     assert isinstance(configured({"apiVersion": V1BETA1, "kind": "GpuConfig", **sharing}), PreparedClaim)
+    if "timeSlicingConfig" not in (sharing.get("sharing") or {}):
+        assert isinstance(configured({"apiVersion": V1BETA1, "kind": "MigDeviceConfig", **sharing}), PreparedClaim)
     assert isinstance(configured("of another driver", driver="gpu.nvidia.com"), PreparedClaim)
 
 
 @pytest.mark.parametrize(("parameters", "why"), [
     ({"kind": "GpuConfig"}, "apiVersion '' (kind GpuConfig) is not known"),
     ({"apiVersion": "resource.nvidia.com/v1", "kind": "GpuConfig"}, "which reads resource.nvidia.com/v1beta1"),
-    ({"apiVersion": V1BETA1, "kind": "MigDeviceConfig"}, "is of MIG devices"),
+    ({"apiVersion": V1BETA1, "kind": "MigDeviceConfig", "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {}}},
+     "MigDeviceConfig has no timeSlicingConfig"),
+    ({"apiVersion": V1BETA1, "kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}, "strategy MPS is not served"),
+    ({"apiVersion": V1BETA1, "kind": "MigDeviceConfig", "profile": "1g.5gb"}, "MigDeviceConfig: "),
     ({"apiVersion": V1BETA1, "kind": "VfioDeviceConfig"}, "kind VfioDeviceConfig is not served"),
     ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {"strategy": "MPS"}}, "strategy MPS is not served"),
     ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing",

@@ -11,11 +11,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from kit.mig_rules import RuledSlices
 
 from pumice.adapters.bookings import claims as book
+from pumice.adapters.journal import FileJournal
 from pumice.adapters.kubelet.claim_driver import ClaimKey
 from pumice.apps.node.card_watch import CardWatch
 from pumice.devices.nvidia_vgpu.plugin import claim_files
+from pumice.devices.nvidia_vgpu.plugin.claim_cutting import ClaimSlices
 from pumice.devices.nvidia_vgpu.plugin.claim_daemon import NodeClaims, Settings
 from pumice.devices.nvidia_vgpu.plugin.claim_slices import publish, taints_of
 from pumice.local.plugin import handed_out
@@ -72,7 +75,8 @@ def driver(folder: Path, api: Api) -> NodeClaims:
     settings = Settings("n1", kubelet_dir=folder / "kubelet", hook_path=folder / "vgpu", lock_dir=folder / "lock",
                         cdi_folder=folder / "cdi", booking_dirs=(folder / "run",))  # fmt: skip
     watch = cast(CardWatch, SimpleNamespace(facts=CARDS, unhealthy={}))
-    return NodeClaims(settings, cast(Cluster, api), SystemClock(), watch)
+    mig = ClaimSlices(RuledSlices({}), FileJournal(folder / "mig.json"))
+    return NodeClaims(settings, cast(Cluster, api), SystemClock(), watch, mig)
 
 
 async def started(folder: Path, api: Api) -> NodeClaims:
