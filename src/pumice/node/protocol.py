@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from pumice.effects.vocabulary import Event, InstallFile, MakeDirectory, NodeEffect, PatchPod
-from pumice.node.health import Unit
+from pumice.node.device_list import Unit
 from pumice.node.mps import Bounds
 from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.ports.cards import CardFacts

@@ -10,7 +10,7 @@ from tests.scenarios.toy_brand.words import ASSIGNED, CARDS, LOCK, NAME, RESOURC
 
 from pumice.apps.node.device_type import ServedDevices
 from pumice.effects.vocabulary import NodeEffect, PatchNode, PatchPod
-from pumice.node.health import Unit
+from pumice.node.device_list import Unit
 from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.node.protocol import Allocator, Answer, Refuse, Serve
 from pumice.ports.cards import LOST, CardEvent, CardFacts, CardReading

@@ -25,7 +25,7 @@ from pumice.apps.node.written_node import WrittenNode
 from pumice.effects.tasks import first
 from pumice.effects.vocabulary import Event, NodeEffect, PatchNode
 from pumice.model.errors import BadInput
-from pumice.node.health import MESSAGE_LIMIT, worst_size
+from pumice.node.device_list import MESSAGE_LIMIT, worst_size
 from pumice.node.protocol import Allocator
 from pumice.wire.objects import Node, NodeInfo
 

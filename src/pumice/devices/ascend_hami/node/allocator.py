@@ -26,7 +26,7 @@ from pumice.devices.ascend_hami.node.matching import (
 from pumice.effects.vocabulary import NodeEffect, PatchNode, PatchPod
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Refusal
-from pumice.node.health import MESSAGE_LIMIT, Unit, worst_size
+from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
 from pumice.node.matching import Broken, InLine, Key
 from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.node.protocol import Answer, Conflict, Cut, Decision, Outdated, Serve

@@ -9,7 +9,7 @@ from typing import Final
 
 from pumice.effects.vocabulary import MakeDirectory, NodeEffect, PatchNode
 from pumice.model.hardware.npu import NpuChip
-from pumice.node.health import Unit
+from pumice.node.device_list import Unit
 from pumice.node.protocol import Answer, Mount
 from pumice.ports.cards import CardFacts
 from pumice.wire import names, variables

@@ -11,7 +11,7 @@ from typing import Final
 
 from pumice.effects.vocabulary import NodeEffect, PatchNode, PatchPod
 from pumice.model.hardware.npu import SliceKind
-from pumice.node.health import Unit
+from pumice.node.device_list import Unit
 from pumice.node.matching import Broken, InLine, Key
 from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.node.protocol import Answer, Cut, Refuse, Serve

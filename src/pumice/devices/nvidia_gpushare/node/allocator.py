@@ -12,7 +12,7 @@ from typing import Final
 
 from pumice.effects.vocabulary import NodeEffect, PatchPod, PatchStatus
 from pumice.model.amount import MIB
-from pumice.node.health import MESSAGE_LIMIT, Leftovers, Unit, holds, worst_size
+from pumice.node.device_list import MESSAGE_LIMIT, Leftovers, Unit, holds, worst_size
 from pumice.node.matching import InLine, time_in
 from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.node.protocol import Answer, Refuse, Serve

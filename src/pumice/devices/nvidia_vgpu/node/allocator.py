@@ -32,7 +32,7 @@ from pumice.devices.nvidia_vgpu.node.mig_slices import StaticSlices
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing, needed_factor
 from pumice.effects.vocabulary import Event, MakeDirectory, NodeEffect, PatchNode, PatchPod, PatchStatus
 from pumice.model.refusal import Refusal
-from pumice.node.health import MESSAGE_LIMIT, Leftovers, Unit, holds, worst_size
+from pumice.node.device_list import MESSAGE_LIMIT, Leftovers, Unit, holds, worst_size
 from pumice.node.matching import Broken
 from pumice.node.mps import Bounds
 from pumice.node.pods import AllocatedIds, Container, NodePod

@@ -17,7 +17,7 @@ from pumice.devices.nvidia_vgpu.mig_places import Places
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.model.amount import Mib
 from pumice.model.cards import Card, Mode
-from pumice.node.health import Unit
+from pumice.node.device_list import Unit
 from pumice.ports.cards import CardFacts
 from pumice.wire import kubernetes, names
 from pumice.wire.device_config import NvidiaConfig

@@ -30,7 +30,7 @@ from types import MappingProxyType
 from typing import Final
 
 from pumice.model.errors import Unavailable
-from pumice.node.health import Unit
+from pumice.node.device_list import Unit
 from pumice.node.slices import Drain, Entries, Fill, Make, Plan, Remove, SliceManager, Step, known
 from pumice.ports.slices import CutRefused, Entry, Journal, NoRights, Phase, Place, Slice, SliceProfile, Slices
 from pumice.wire import names

@@ -23,7 +23,7 @@ from pumice.devices.nvidia_gpushare.node.allocator import ASSIGNED, Legacy, Shar
 from pumice.devices.nvidia_gpushare.plugin import daemon as gpushare_plugin
 from pumice.effects.vocabulary import PatchPod, PatchStatus
 from pumice.model.errors import BadInput
-from pumice.node.health import worst_size
+from pumice.node.device_list import worst_size
 from pumice.node.protocol import Refuse, Serve
 from pumice.ports.cluster import ApiError
 from pumice.wire import names

@@ -19,7 +19,7 @@ from pumice.devices.nvidia_vgpu.node.allocator import (
 from pumice.devices.nvidia_vgpu.node.inventory import capacity, core_list, memory_list, share, share_list
 from pumice.devices.nvidia_vgpu.node.sharing import Flags, Sharing, effective, needed_factor
 from pumice.effects.vocabulary import PatchNode, PatchStatus
-from pumice.node.health import MESSAGE_LIMIT, Unit, worst_size
+from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
