@@ -19,9 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kit.results import arguments, save
 
-from pumice.devices.nvidia_vgpu.mig import Geometry
+from pumice.devices.nvidia_vgpu.mig import Chooser, Geometry, chooser
 from pumice.devices.nvidia_vgpu.mig_catalogue import PUBLISHED, Catalogue
-from pumice.devices.nvidia_vgpu.mig_policy import Chooser, chooser
 from pumice.wire.device_config import NvidiaConfig
 
 SIZES = (5120, 10240, 20480, 40960)

@@ -28,8 +28,7 @@ from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
 from pumice.apps.monitor.accounts import AccountRounds
 from pumice.apps.monitor.daemon import MetricsPage
-from pumice.apps.monitor.driver import DriverWatch
-from pumice.apps.monitor.reader import NodeReader
+from pumice.apps.monitor.reader import DriverWatch, NodeReader
 from pumice.apps.service.http import read_process
 from pumice.effects.vocabulary import Event
 from pumice.node.pods import NodePod

@@ -27,7 +27,7 @@ from kit.results import arguments
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude
-from pumice.devices.ascend_mindcluster.chips import FREE_DVPP, loss, takes
+from pumice.devices.ascend_mindcluster.inventory import FREE_DVPP, loss, takes
 from pumice.model.hardware.npu import Dvpp, SliceTemplate, slice_kinds
 
 KIND = slice_kinds()["Ascend310P"]

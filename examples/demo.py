@@ -21,7 +21,7 @@ from in_container import run_in_container
 from rich.console import Console
 
 from pumice.adapters.kube import KubeClient
-from pumice.cli.cards_table import cards_table
+from pumice.cli.tables import cards_table
 from pumice.devices.registry import all_card_rows
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import CONFIGMAPS, NAMESPACES, NODES, PODS

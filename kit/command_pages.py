@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pumice.cli import flags, main
-from pumice.cli.helping import examples, usage
+from pumice.cli.reading import examples, usage
 from pumice_jobs.cli import vcctl
 from pumice_jobs.cli.short_forms import APPS
 

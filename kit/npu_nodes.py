@@ -17,7 +17,7 @@ import yaml
 from kit.local_cluster import LocalCluster, phase
 from pumice.ports.cards import LOST, CardEvent, CardFacts, CardReading
 from pumice.ports.cluster import Json
-from pumice.ports.vnpus import NpuRefused, Vnpu
+from pumice.ports.slices import NpuRefused, Vnpu
 from pumice.wire.kinds import CONFIGMAPS, PODS
 from pumice_lab.machine.npus import NpuState, create_npus, npu_environment, read_npus
 

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 from tests.unit.cli.test_local_tables import share
 
-from pumice.cli.explain_queues import queues_table
+from pumice.cli.explain_workloads import queues_table
 from pumice.cli.local_view import WIDE
 from pumice.cli.ps import show
 from pumice.local.place import Place

@@ -52,7 +52,7 @@ from pumice.devices.lint import Finding
 from pumice.model.cards import ContainerDevice
 from pumice.model.refusal import CardFitError, FitError
 from pumice.scheduler.explaining.queues import QueueView
-from pumice.scheduler.explaining.room import RoomView
+from pumice.scheduler.explaining.what_if import RoomView
 from pumice.scheduler.explaining.workloads import GroupView, WaitingPods, WorkloadView
 from pumice.wire.scheduler_conf import ACTIONS, PLUGIN_ARGUMENTS, SWITCHES, TOP
 from pumice_jobs.cli.short_forms import APPS

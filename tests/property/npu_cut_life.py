@@ -26,7 +26,7 @@ from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, ids_text, 
 from pumice.model.hardware.npu import slice_kinds
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Cut
-from pumice.ports.vnpus import NpuRefused
+from pumice.ports.slices import NpuRefused
 from pumice.wire.objects import convert
 from pumice_lab.machine.native import library_dir
 

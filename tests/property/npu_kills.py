@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from pumice.ports.slices import Entry
-from pumice.ports.vnpus import NpuRefused, Vnpu
+from pumice.ports.slices import Entry, NpuRefused, Vnpu
 
 CARDS = ("A", "B")
 TEMPLATES = {"vir01": 1, "vir02": 2, "vir04": 4}

@@ -13,8 +13,7 @@ from tests.property.npu_kills import CARDS, TEMPLATES, Deed, Killed, KilledWorld
 
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, ids_text
 from pumice.model.hardware.npu import slice_kinds
-from pumice.ports.slices import Place
-from pumice.ports.vnpus import UNOPENED, NpuRefused
+from pumice.ports.slices import UNOPENED, NpuRefused, Place
 
 OPERATIONS = 1_000_000
 SEED = chosen_seed()

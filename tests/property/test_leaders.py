@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumice.scheduler.placing.leaders import BLOCK, Leaders
+from pumice.scheduler.placing.kept import BLOCK, Leaders
 
 SCORES = st.sampled_from((-np.inf, 0.0, 1.0, 2.5))
 

@@ -28,7 +28,7 @@ CHIPS, STEPS = 2, 400
 SERVE = """
 import json, sys
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
-from pumice.ports.vnpus import NpuRefused
+from pumice.ports.slices import NpuRefused
 cards, driver = [card.uuid for card in DcmiCards().facts()], DcmiVnpus()
 made, refused = {{}}, []
 for pod, card, template in json.loads('''{steps}'''):

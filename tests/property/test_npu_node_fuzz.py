@@ -18,8 +18,7 @@ from pumice.model.errors import BadInput
 from pumice.node.pods import NodePod
 from pumice.node.protocol import Conflict, Cut, Outdated, Refuse, Serve
 from pumice.ports.cards import CardFacts
-from pumice.ports.slices import Entry, Phase, Place
-from pumice.ports.vnpus import UNOPENED, Vnpu
+from pumice.ports.slices import UNOPENED, Entry, Phase, Place, Vnpu
 from pumice.wire.node_config import parse_npu_node_config
 from pumice.wire.objects import convert
 

@@ -17,8 +17,8 @@ from kit.npu_world import chip, npu_device_type, npu_limits, npu_node, npu_node_
 from kit.objects import group, pod
 from kit.scheduler_confs import conf, sharing
 
-from pumice.devices.ascend_mindcluster.chips import container_device_of
 from pumice.devices.ascend_mindcluster.fit import chips_of
+from pumice.devices.ascend_mindcluster.inventory import container_device_of
 from pumice.devices.ascend_mindcluster.planning import Cut
 from pumice.devices.protocol import DeviceRequest, Fit, Planned
 from pumice.model.cards import Allocation

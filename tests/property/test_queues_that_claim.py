@@ -13,7 +13,7 @@ from kit.room_worlds import GPU, capacity
 from kit.scheduler_confs import conf
 
 from pumice.effects.vocabulary import Evict
-from pumice.scheduler.plugins.reclaiming import entitled
+from pumice.scheduler.plugins.shares import entitled
 from pumice.scheduler.state.jobs import QueueState
 
 Json = dict[str, Any]

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 from kit.claims import COUNTERS, asks, claim, device, of_memory, published, shared_card
 from kit.device_claims import GPU, ClaimWorld, cards, whole
+from kit.mig_rules import RuledSlices
 from kit.objects import node
 from kit.scheduler_confs import conf, sharing
+
+from pumice.devices.nvidia_vgpu.node.claims import slice_object, slice_specs
+from pumice.ports.cards import CardFacts
 
 Json = dict[str, Any]
 
@@ -91,6 +95,31 @@ def test_the_smallest_partition_that_will_do_is_taken_first_on_a_card_that_is_in
                 {"cel": {"expression": "!device.attributes['gpu.example.com'].uuid.contains('10Gi')"}}]}})  # fmt: skip
             large = twenty
         assert ask(world, "b", large) == [f"n0/{second}"]
+
+
+def in_mig_mode(name: str) -> list[Json]:
+    """A node with one card, as ``pumice dra-driver nvidia`` publishes it in MIG mode."""
+    card = CardFacts(0, f"GPU-{name}", "NVIDIA A100-SXM4-80GB", 80 << 30, minor=0, mig=True)
+    offers = {card.uuid: RuledSlices({card.uuid: "A100-SXM4-80GB"}).profiles(card.uuid)}
+    specs = slice_specs(name, (card,), "shared", {}, 1, offers)
+    return [slice_object(spec, at, {}, 1) for at, spec in enumerate(specs)]
+
+
+def test_of_two_cards_in_mig_mode_the_one_with_more_memory_in_use_is_the_fuller() -> None:
+    """A memory slice is drawn whole by the smallest partition, and makes its card no fuller than its memory does."""
+    for policy, expected in (("binpack", "n1"), ("spread", "n0")):
+        world = ClaimWorld(conf("predicates", sharing("VGPU", SchedulePolicy=policy)))
+        world.publish(GPU)
+        for name in ("n0", "n1"):
+            world.add(node(name))
+            world.publish(*in_mig_mode(name))
+        for name, size in (("n0", "1g.10gb"), ("n1", "3g.40gb")):
+            one = claim(asks(expression=f"device.attributes['gpu.pumice.io'].profile == '{size}'"))
+            world.ask(f"on-{name}", one, nodeSelector={"kubernetes.io/hostname": name})
+        world.settle()
+        (place,) = ask(world, "next", claim(asks(capacity={"memory": "9Gi"})))
+        assert place.split("/")[0] == expected
+        assert "-mig-1g10gb-" in place, "the smallest that will do"
 
 
 def test_a_node_that_offers_the_first_alternative_is_preferred() -> None:  # acceptance case 17, the second half

@@ -12,7 +12,7 @@ from kit.objects import group, node, pod
 from kit.scheduler_daemon import Daemon, create, daemon
 from kit.virtual_time import run_virtually
 
-from pumice.apps.scheduler.bind_results import BROKEN_GANG
+from pumice.apps.scheduler.binder import BROKEN_GANG
 from pumice.apps.scheduler.daemon import Settings
 from pumice.ports.cluster import ApiError, Resource
 from pumice.scheduler.state.jobs import Status

@@ -9,7 +9,7 @@ import pytest
 from kit.engine_world import World
 from kit.objects import group, node, pod, queue
 
-from pumice.metrics.jobs import JobSeries, queue_families
+from pumice.metrics.scheduler import JobSeries, queue_families
 from pumice.scheduler.explaining.explain import explain_known
 from pumice.scheduler.explaining.queues import queue_view, queue_views
 from pumice.scheduler.explaining.workloads import explain_group

@@ -13,7 +13,7 @@ from pumice.cli.casefile import Case, save
 from pumice.cli.main import main
 from pumice.model.errors import BadInput
 from pumice.scheduler.explaining.explain import explain_known
-from pumice.scheduler.explaining.room import explain_room
+from pumice.scheduler.explaining.what_if import explain_room
 
 
 def said(world: World, name: str) -> list[str]:

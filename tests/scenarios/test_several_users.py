@@ -24,7 +24,7 @@ BECOME = """
 import os, pathlib, sys
 import shutil, socket, subprocess
 import pumice.adapters.bookings.claims
-import pumice.adapters.nvml, pumice.cli.emulated, pumice.cli.reading, pumice.cli.run, pumice_lab.machine.directory
+import pumice.adapters.nvml, pumice.cli.laboratory, pumice.cli.reading, pumice.cli.run, pumice_lab.machine.directory
 from pumice.cli import main
 from pumice.local import arbiter, place, allocator as refusals, start
 user = int(sys.argv[1])

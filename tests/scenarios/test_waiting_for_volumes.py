@@ -14,7 +14,7 @@ from kit.scheduler_daemon import CONF, Daemon, create, daemon
 from kit.storage_objects import ZONE, Json, claim, storage_class, using, volume
 from kit.virtual_time import run_virtually
 
-from pumice.apps.scheduler.bind_results import BROKEN_GANG
+from pumice.apps.scheduler.binder import BROKEN_GANG
 from pumice.apps.scheduler.volume_wait import VolumeWait
 from pumice.scheduler.explaining.explain import explain_known
 from pumice.wire import kinds

@@ -11,7 +11,7 @@ from kit.objects import group, node, pod
 from kit.scheduler_confs import conf
 
 from pumice.scheduler.engine import Engine
-from pumice.wire.duration import parse_duration
+from pumice.wire.quantity import parse_duration
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.volcano import seconds
 

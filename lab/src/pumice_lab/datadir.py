@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pumice.cli.data_dir import is_held, kubeconfig_of, lock_of
+from pumice.cli.daemon import is_held, kubeconfig_of, lock_of
 from pumice.model.errors import BadInput
 
 

@@ -3,17 +3,15 @@ cut leaves the old text or the new one."""
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from pumice.adapters.regular_files import content_of
+from pumice.adapters.regular_files import content_of, lock_within, replace_file
 from pumice.model.errors import Unavailable
 from pumice.ports.slices import Entry
 
@@ -43,7 +41,8 @@ class FileJournal:
         except OSError as error:
             raise Unavailable(f"cannot open {lock}: {error.strerror}") from error
         try:
-            _lock(descriptor, lock, self._patience)
+            if not lock_within(descriptor, self._patience):
+                raise Unavailable(f"somebody else has cut this machine's cards for {self._patience:.0f} s ({lock})")
             yield
         finally:
             os.close(descriptor)
@@ -67,31 +66,12 @@ class FileJournal:
 
     def write(self, entries: Iterable[Entry]) -> None:
         content = msgspec.json.format(msgspec.json.encode(_Text(VERSION, list(entries))), indent=1) + b"\n"
-        draft = self._path.with_suffix(".draft")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(draft, self._path)
+            replace_file(self._path, content, 0o600, draft=self._path.with_suffix(".draft"))
             _sync(self._path.parent)
         except OSError as error:
-            with suppress(OSError):
-                draft.unlink()
             raise Unavailable(f"cannot write {self._path}: {error.strerror}") from error
-
-
-def _lock(descriptor: int, path: Path, patience: float) -> None:
-    give_up = time.monotonic() + patience
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > give_up:
-                raise Unavailable(f"somebody else has cut this machine's cards for {patience:.0f} s ({path})") from None
-            time.sleep(0.02)
 
 
 def _sync(folder: Path) -> None:

@@ -1,10 +1,14 @@
-"""Reads files that somebody else may have put something in the place of: neither a link nor a pipe, which may never end."""
+"""Files that somebody else may have put something in the place of, read; files replaced as a whole; and locks on files."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 MOST = 64 << 20
@@ -21,6 +25,54 @@ def content_of(path: Path, most: int = MOST) -> bytes:
         if facts.st_size > MOST:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         return file.read(most)
+
+
+def replace_file(path: Path, content: bytes, mode: int, *, draft: Path | None = None, durable: bool = True) -> None:
+    """Write a draft beside the file, sync it, and rename it there: whoever has the old file open or mapped keeps it, and a reader
+    meets the old one or the new one whole. ``draft``: its path, where only one process at a time writes, so that one that was
+    killed leaves at most one. Raises OSError; then the old file stands."""
+    if draft is None:
+        import tempfile  # slow to load for a program that waits to start
+
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        draft = Path(name)
+    else:
+        draft.unlink(missing_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fchmod(out.fileno(), mode)
+            if durable:
+                os.fsync(out.fileno())
+        os.rename(draft, path)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open file, or return False where another process has it locked."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def lock_within(
+    descriptor: int, seconds: float, kind: int = fcntl.LOCK_EX, *,
+    clock: Callable[[], float] = time.monotonic, nap: Callable[[float], None] = time.sleep,
+) -> bool:  # fmt: skip
+    """Lock an open file, or return False where another process keeps it locked for so many seconds."""
+    deadline = clock() + seconds
+    while not try_lock(descriptor, kind):
+        if clock() >= deadline:
+            return False
+        nap(0.005)
+    return True
 
 
 # -- The environment that processes were started with, read from /proc -----------------------------------------------

@@ -14,7 +14,7 @@ from pumice.claims.objects import ResourceClaim, Toleration
 from pumice.claims.reasons import shown
 from pumice.claims.requests import Ask, Claim
 from pumice.claims.slices import PooledDevice
-from pumice.wire.selectors import NAME_FIELD
+from pumice.wire.objects import NAME_FIELD
 
 
 @dataclass(frozen=True, slots=True)

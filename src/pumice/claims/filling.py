@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from pumice.claims.objects import Device
+from pumice.claims.objects import Counter, Device
 from pumice.claims.slices import NodePool, PooledDevice, PoolID, Slices
 from pumice.claims.usage import NONE, Usage, amounts
 
@@ -71,12 +71,8 @@ class Filling:
             for set_ in {one.counter_set for one in consumption}:
                 holders[set_] = holders.get(set_, 0) + 1
         return {
-            set_: InUse(
-                max((_part(drawn.get((set_, name), NONE), one.value) for name, one in counters.items()), default=0),
-                holders.get(set_, 0),
-            )
-            for set_, counters in pool.counters.items()
-        }
+            set_: InUse(_drawn_part(drawn, set_, counters), holders.get(set_, 0)) for set_, counters in pool.counters.items()
+        }  # fmt: skip
 
 
 def fullness(pool: PoolID, usage: Usage, slices: Slices) -> tuple[float, int]:
@@ -97,8 +93,15 @@ def fullness(pool: PoolID, usage: Usage, slices: Slices) -> tuple[float, int]:
             use = consumed_of(device, usage.consumed.get(id_, {}), 1)
             used += max(use.memory / WHOLE, use.cores / 100)
     for set_, counters in sets.items():
-        used += max((_part(drawn.get((set_, name), NONE), one.value) for name, one in counters.items()), default=0) / WHOLE
+        used += _drawn_part(drawn, set_, counters) / WHOLE
     return min(used, float(number)), number
+
+
+def _drawn_part(drawn: Mapping[tuple[str, str], Fraction], set_: str, counters: Mapping[str, Counter]) -> int:
+    """Return the part of a card that is drawn: of its memory where it counts that, else of what is scarcest. One memory slice of
+    a card in MIG mode is drawn whole by the smallest partition."""
+    counted = {"memory": counters["memory"]} if "memory" in counters else counters
+    return max((_part(drawn.get((set_, name), NONE), one.value) for name, one in counted.items()), default=0)
 
 
 def consumed_of(device: Device, consumed: Mapping[str, Fraction], shares: int) -> InUse:

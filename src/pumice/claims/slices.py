@@ -15,7 +15,7 @@ from typing import Any
 from pumice.claims.attributes import cards_of
 from pumice.claims.objects import Counter, CounterConsumption, Device, DeviceID, ResourceSlice
 from pumice.claims.selecting import Selections
-from pumice.wire.selectors import parse_node_term
+from pumice.wire.objects import parse_node_term
 
 PoolID = tuple[str, str]
 """Driver and pool."""

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pumice.adapters.load import Got, Load, perform
 from pumice.cli import flags
-from pumice.cli.emulated import driver
+from pumice.cli.laboratory import driver
 from pumice.cli.output import document
 from pumice.cli.reading import Mistake
 from pumice.model.amount import mebibytes

@@ -1,8 +1,12 @@
 """The common part of the daemons' commands: flags, credentials, signals, one line for an error. What a daemon needs to run is
-imported when it runs: its help and its completion need none of it."""
+imported when it runs: its help and its completion need none of it.
+
+The cluster of ``pumice up``: where it lies, whether it runs, and the option of the commands that ask for it.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import signal
@@ -18,6 +22,7 @@ from pumice.wire.names import SCHEDULER_NAME
 
 if TYPE_CHECKING:
     from pumice.adapters.kube import Access
+
 
 Kubeconfig = Annotated[
     Path | None,
@@ -78,7 +83,6 @@ def find_access(kubeconfig: Path | None) -> Access:
 
 def access_to_ask(kubeconfig: Path | None) -> Access:
     """The same for a command that asks: where no kubeconfig is named, nor lies in its usual place, this machine's own cluster."""
-    from pumice.cli.data_dir import default_data_dir, kubeconfig_of
 
     own = kubeconfig_of(default_data_dir())
     named = kubeconfig is not None or os.environ.get("KUBECONFIG") or "KUBERNETES_SERVICE_HOST" in os.environ
@@ -102,3 +106,41 @@ def bind_address(text: str, flag: str) -> tuple[str, int]:
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise BadInput(f"{flag} {text!r}: write ADDRESS:PORT, for example 0.0.0.0:9394 or :9394")
     return host.strip("[]") or any_address(), int(port)
+
+
+def default_data_dir() -> Path:
+    """Return the data dir of who names none."""
+    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(home) / "pumice" / "cluster"
+
+
+def kubeconfig_of(data_dir: Path) -> Path:
+    return data_dir / "kubeconfig"
+
+
+def lock_of(data_dir: Path) -> Path:
+    return data_dir / "lock"
+
+
+def is_held(data_dir: Path) -> bool:
+    """True while some process holds the data dir: a cluster runs or starts there."""
+    try:
+        lock = os.open(lock_of(data_dir), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def shown_default() -> str:
+    """The default as a person writes it."""
+    path, home = default_data_dir(), Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+DATA_DIR = Annotated[Path | None, flags.Option(help="The data dir given to `pumice up`.", show_default=shown_default())]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pumice.cli import flags
-from pumice.cli.offered import NAMESPACES, Given, Offers, names
+from pumice.cli.completion import NAMESPACES, Given, Offers, names
 from pumice.cli.output import writable
 from pumice.model.errors import BadInput
 
@@ -106,14 +106,12 @@ def _view_of(meant: str, namespace: str, name: str) -> tuple[str, dict[str, str]
 def _show(case: Case, meant: str, namespace: str | None, name: str, output: str, *, start: bool, preempt: bool,
           html: Path | None) -> None:  # fmt: skip
     from pumice.cli.casefile import engine_of
-    from pumice.cli.explain_queues import show_group, show_queue
-    from pumice.cli.explain_room import show_room
     from pumice.cli.explain_starts import show_starts
-    from pumice.cli.explain_workloads import OWNERS, show_waiting, show_workload, workload_of
-    from pumice.cli.explanation import show, units_of
+    from pumice.cli.explain_workloads import OWNERS, show_group, show_queue, show_waiting, show_workload, workload_of
+    from pumice.cli.explanation import show, show_room, units_of
     from pumice.scheduler.explaining.explain import explain
     from pumice.scheduler.explaining.queues import queue_view
-    from pumice.scheduler.explaining.room import explain_room
+    from pumice.scheduler.explaining.what_if import explain_room
     from pumice.scheduler.explaining.workloads import explain_group
 
     if start:

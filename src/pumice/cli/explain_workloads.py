@@ -1,23 +1,141 @@
-"""Explains what makes pods (Jobs, Deployments and the like), and all pods that wait, to people and as JSON."""
+"""Explains what makes pods (Jobs, Deployments and the like), and all pods that wait, to people and as JSON.
+
+Queues and PodGroups explained to people, and as JSON.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from typing import Any
 
 import msgspec
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from pumice.cli.casefile import Case, engine_of
-from pumice.cli.tables import print_whole
+from pumice.cli.output import document
+from pumice.cli.tables import GAP, end_of, model_of, print_whole
 from pumice.model.errors import BadInput, nearest
-from pumice.scheduler.explaining.workloads import WaitingPods, WorkloadView, explain_workload, waiting_pods
+from pumice.scheduler.explaining.queues import QueueView
+from pumice.scheduler.explaining.workloads import GroupView, WaitingPods, WorkloadView, explain_workload, waiting_pods
+from pumice.scheduler.state.resources import Vector, amount_text, render
 from pumice.wire.kubectl_columns import age
 from pumice.wire.objects import Meta, Pod, Workload, convert
 from pumice.wire.volcano import PodGroup, stamp
+
+QUEUE_COLUMNS = ("RESOURCE", "GUARANTEE", "DESERVED", "CAPABILITY", "USED", "BORROWED", "WAITING")
+JOBS_SHOWN = 20
+HEAD = ("QUEUE", "STATE", "PODS")
+SPARED = ("STATE", "GUARANTEE", "CAPABILITY", "BORROWED", "PODS", "WAITING", "DESERVED")
+"""Columns that a narrow terminal goes without: those that are empty, then the first one first. A number is whole or not there."""
+SHORT_NAME, SHORTEST_NAME = 12, 5
+"""Characters of a name that are shown before a column is left out, and however narrow the terminal is."""
+
+
+def show_queue(found: QueueView, output: str) -> None:
+    """Print it. Raises BadInput for an output that we do not know."""
+    if output == "json":
+        print(document(as_json(found)))
+        return
+    console = _console(output)
+    above = f" below {found.parent}" if found.parent else ""
+    console.print(f"[bold]{escape(found.name)}[/bold]{escape(above)}: {found.state}, weight {found.weight},"
+                  f" {found.running} pods have a place, {found.pending} wait")  # fmt: skip
+    for remark in found.remarks:
+        console.print(f"  {escape(remark)}")
+    print_whole(console, queues_table([found], named=False))
+    if found.held_up_by:
+        console.print("It has less than it deserves; who borrows what it waits for:")
+    for resource, other, amount in found.held_up_by:
+        console.print(f"  {escape(other)}: {amount_text(resource, amount)} {escape(resource)}")
+    shown = found.jobs if output == "wide" else found.jobs[:JOBS_SHOWN]
+    if shown:
+        console.print("Waiting, the first one first:")
+    for key, pods, why in shown:
+        console.print(f"  {escape(key)} ({pods} pod{'s' if pods != 1 else ''}): {escape(why)}")
+    if len(shown) < len(found.jobs):
+        console.print(f"  … and {len(found.jobs) - len(shown)} more (-o wide shows all)")
+
+
+def show_group(found: GroupView, output: str) -> None:
+    """Print it. Raises BadInput for an output that we do not know."""
+    if output == "json":
+        print(document(found))
+        return
+    console = _console(output)
+    console.print(f"[bold]{escape(found.name)}[/bold] in queue {escape(found.queue)} ({found.phase}): {escape(found.summary)}")
+    if found.queue_words not in found.summary:
+        console.print(f"  kept back: {escape(found.queue_words)}")
+    if found.held:
+        console.print(f"  held for it, for {found.held_for:.0f} s still at most: {escape(', '.join(found.held))}")
+    for node, count in found.nodes.items():
+        console.print(f"  {count} on {escape(node)}")
+    for why, names in found.waiting.items():
+        shown = names if output == "wide" else names[:NAMES_SHOWN]
+        more = f" and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
+        console.print(f"  {escape(', '.join(shown))}{more}: {escape(why)}")
+
+
+
+
+def queues_table(views: Iterable[QueueView], width: int = 0, *, named: bool = True) -> Table:
+    """A line per queue and resource, and one per type of card; queues below others are indented. ``width``: of the terminal, to
+    which names are cut with a mark, and columns are left out; 0 where nothing bounds the lines."""
+    rows = [cells for view in views for cells in _lines(view)]
+    everything = (*(HEAD if named else ()), *QUEUE_COLUMNS)
+    empty = {title for title in SPARED if not any(cells[title] for cells in rows)}
+    for spared, cut in (((), False), (empty, False), *(({*empty, *SPARED[:count]}, True) for count in range(len(SPARED) + 1))):
+        titles = tuple(title for title in everything if title not in spared)
+        needed = {title: max([len(title), *(cell_len(cells[title]) for cells in rows)]) for title in titles}
+        over = sum(needed.values()) + GAP * (len(titles) - 1) - width if width else 0
+        if over <= sum(max(0, needed[title] - SHORT_NAME) for title in ("RESOURCE", "QUEUE") if cut and title in titles):
+            break
+    for title, least in (("RESOURCE", SHORT_NAME), ("QUEUE", SHORT_NAME), ("QUEUE", SHORTEST_NAME), ("RESOURCE", SHORTEST_NAME)):
+        spare = min(max(0, over), max(0, needed.get(title, 0) - least))
+        if spare:
+            needed[title], over = needed[title] - spare, over - spare
+    table = Table(pad_edge=False, box=None, header_style="bold")
+    for title in titles:
+        justify: JustifyMethod = "left" if title in ("QUEUE", "STATE", "RESOURCE") else "right"
+        table.add_column(title, justify=justify, no_wrap=True, overflow="ellipsis", width=needed[title])
+    for cells in rows:
+        short = cells | {"RESOURCE": end_of(cells["RESOURCE"], needed["RESOURCE"])}
+        table.add_row(*(Text(short[title]) for title in titles))
+    return table
+
+
+def _lines(view: QueueView) -> Iterator[dict[str, str]]:
+    """The cells of a queue by column; further lines do not name it again."""
+    head = f"{'  ' * view.depth}{view.name}", view.state, f"{view.running}+{view.pending}"
+    for number, cells in enumerate(list(_rows(view)) or [("nothing", *[""] * (len(QUEUE_COLUMNS) - 1))]):
+        yield dict(zip((*HEAD, *QUEUE_COLUMNS), (*(head if number == 0 else ("", "", "")), *cells), strict=True))
+
+
+def _rows(view: QueueView) -> Iterator[tuple[str, ...]]:
+    parts = (view.guarantee, view.deserved, view.capability, view.used, view.borrowed, view.waiting)
+    for name in view.resources():
+        yield (name, *(_cell(part, name) for part in parts))
+    for use in view.cards:
+        used = f"{round(use.used, 2):g} of {use.total} cards" if use.shares else ""
+        waiting = f"{use.waiting} pod{'s' if use.waiting != 1 else ''}" if use.waiting else ""
+        yield (model_of(use.type), "", "", "", used, "", waiting)
+
+
+def _cell(part: Vector, name: str) -> str:
+    return amount_text(name, part[name]) if part.get(name) is not None else ""
+
+
+def as_json(view: QueueView) -> dict[str, Any]:
+    """With amounts as Kubernetes writes them."""
+    found = {key: render(value) if isinstance(value, dict) else value for key, value in asdict(view).items()}
+    found["held_up_by"] = [{"resource": resource, "queue": other, "amount": amount_text(resource, amount)}
+                           for resource, other, amount in view.held_up_by]  # fmt: skip
+    return found
+
 
 OWNERS = {
     "job": "Job", "deployment": "Deployment", "statefulset": "StatefulSet", "replicaset": "ReplicaSet", "daemonset": "DaemonSet",

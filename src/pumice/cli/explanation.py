@@ -1,9 +1,13 @@
-"""An explanation for people, and as JSON."""
+"""An explanation for people, and as JSON.
+
+Room that would be made for a pod, for people and as JSON.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +21,7 @@ from pumice.model.cards import Allocation
 from pumice.model.errors import BadInput
 from pumice.model.refusal import FitError
 from pumice.scheduler.explaining.explain import OVERTAKEN, Explanation, as_json
-from pumice.scheduler.explaining.what_if import NO_ROOM
+from pumice.scheduler.explaining.what_if import NO_ROOM, Neighbour, RoomView
 from pumice.wire.nvidia_vgpu import device_of
 
 GROUPS_SHOWN = 20
@@ -121,3 +125,26 @@ def _listed(nodes: list[str]) -> str:
     """``n1, n2, n3 and 997 more``."""
     more = f" and {len(nodes) - NODES_NAMED} more" if len(nodes) > NODES_NAMED else ""
     return f"{', '.join(nodes[:NODES_NAMED])}{more}"
+
+
+def show_room(found: RoomView, output: str) -> None:
+    """Print it. Raises BadInput for an output that we do not know."""
+    if output == "json":
+        print(document(asdict(found)))
+        return
+    if output not in ("text", "wide"):
+        raise BadInput(f"-o {output!r}: use text, wide or json")
+    console = Console(highlight=False, soft_wrap=True)
+    by = f" (action {found.action})" if found.action else ""
+    console.print(f"[bold]{escape(found.pod)}[/bold]: {escape(found.summary)}{by}")
+    for neighbour in found.neighbours:
+        console.print(f"  {escape(_line(neighbour))}")
+    for name, node in found.places if len(found.places) > 1 else ():
+        console.print(f"  {escape(name)} is promised a place on {escape(node)}")
+
+
+def _line(found: Neighbour) -> str:
+    about = ", ".join(filter(None, (f"priority {found.priority}", found.holds)))
+    if found.stays:
+        return f"{found.node}: {found.pod} ({about}) stays: {found.stays}"
+    return f"{found.node}: evict {found.pod} ({about})"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from pumice.cli import flags
-from pumice.cli.offered import names_of
+from pumice.cli.completion import names_of
 from pumice.cli.question import Kubeconfig, Master, ask
 from pumice.devices.device_type import CardRow
 from pumice.devices.nvidia_vgpu.device_type import card_rows

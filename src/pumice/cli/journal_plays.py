@@ -1,4 +1,7 @@
-"""Plays of journals: as they were, and with other configurations."""
+"""Plays of journals: as they were, and with other configurations.
+
+Journals as files: one of them, or a folder.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pumice.cli.journals import holds_journal, read_parts
+from pumice.adapters.segments import files_of
 from pumice.cli.output import document, plain
 from pumice.cli.simulate import print_outcomes
 from pumice.journal.playing import Broken
+from pumice.journal.reading import Part, parts_of, whole_of
+from pumice.journal.records import MAGIC, is_journal
 from pumice.model.errors import BadInput, nearest
 from pumice.scheduler.inputs import Configure
 from pumice.simulation.outcome import Outcome, difference, outcome_of
@@ -21,6 +26,34 @@ from pumice.wire.volcano import stamp
 
 if TYPE_CHECKING:
     from pumice.journal.reading import Part
+
+
+def holds_journal(path: Path) -> bool:
+    """Return whether a file begins as a journal's do, or is a folder. Raises BadInput where it cannot be read."""
+    if path.is_dir():
+        return True
+    try:
+        with path.open("rb") as file:
+            return is_journal(file.read(len(MAGIC)))
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+
+
+def read_parts(path: Path) -> list[Part]:
+    """Return the parts that can be played, and report the others on standard error. Raises BadInput where nothing can."""
+    files = sorted(files_of(path)) if path.is_dir() else [path]
+    if not files:
+        raise BadInput(f"{path}: there is no file of a journal in it")
+    try:
+        whole, left_out = whole_of((str(file), file.read_bytes()) for file in files)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+    parts, remarks = parts_of(whole)
+    for remark in left_out + remarks:
+        print(plain(remark), file=sys.stderr)
+    if not parts:
+        raise BadInput(f"{path}: nothing of it can be played from its beginning")
+    return parts
 
 
 def told_of(path: Path) -> Story:

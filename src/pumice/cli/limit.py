@@ -6,8 +6,8 @@ import os
 from typing import Annotated
 
 from pumice.cli import flags
+from pumice.cli.completion import SHARES
 from pumice.cli.local_view import EMULATED, places
-from pumice.cli.offered import SHARES
 from pumice.model.errors import BadInput
 from pumice.wire import variables
 
@@ -25,7 +25,7 @@ def limit(
     emulated: EMULATED = None,
 ) -> None:
     """Change the limits of a running program. They hold within a moment; refused when the card has not that much left."""
-    from pumice.cli.emulated import driver_of_machines, machine_environment
+    from pumice.cli.laboratory import driver_of_machines, machine_environment
     from pumice.cli.run import cards_of
     from pumice.local.limits import change_by, in_words, wanted
     from pumice.local.shares import find

@@ -14,9 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pumice.cli import flags
-from pumice.cli.cards_table import BAR, bar
-from pumice.cli.emulated import machines, made_machines
-from pumice.cli.tables import GAP, width_of
+from pumice.cli.laboratory import machines, made_machines
+from pumice.cli.tables import BAR, GAP, bar, width_of
 from pumice.local.place import Place, of_cards, of_machine
 from pumice.local.shares import CardShare, Share
 from pumice.model.amount import MIB

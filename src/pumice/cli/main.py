@@ -180,7 +180,7 @@ def _read(app: App, called: str, words: list[str]) -> None:
     try:
         run(app.build(), words)
     except HelpWanted as wanted:
-        from pumice.cli.helping import help_of
+        from pumice.cli.reading import help_of
 
         print(help_of(wanted.command, " ".join([called, *wanted.words])), file=sys.stderr if wanted.unasked else sys.stdout)
         raise SystemExit(2 if wanted.unasked else 0) from None

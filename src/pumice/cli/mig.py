@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pumice.adapters.journal import FileJournal
 from pumice.cli import flags
-from pumice.cli.emulated import driver
+from pumice.cli.laboratory import driver
 from pumice.cli.streams import read
 from pumice.devices.nvidia_vgpu.node.mig_layout import Layout, arrange
 from pumice.devices.nvidia_vgpu.node.mig_slices import act, ours

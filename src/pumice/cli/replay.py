@@ -27,7 +27,7 @@ def replay(
     configuration places it; each pod runs for its recorded time from its new start.
     """
     # Only here: help and completion need no engine.
-    from pumice.cli.journals import holds_journal
+    from pumice.cli.journal_plays import holds_journal
 
     if conf:
         from pumice.cli.journal_plays import compare, played_with, told_of
@@ -59,7 +59,7 @@ def _dump(file: Path, output: str) -> bool:
 
 
 def _journal(path: Path, output: str) -> bool:
-    from pumice.cli.journals import read_parts
+    from pumice.cli.journal_plays import read_parts
     from pumice.journal.playing import Broken, Played, play
 
     cycles, placed, differing = 0, 0, 0

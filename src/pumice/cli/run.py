@@ -138,7 +138,7 @@ def world(emulated: str | None, present: dict[str, str]) -> tuple[dict[str, str]
         if place.note and not place.used:  # once, until the directory goes with the next boot
             print(f"pumice run: {place.note}", file=sys.stderr)
         return present, place, None
-    from pumice.cli.emulated import driver_of_machines, machine_environment, the_machine
+    from pumice.cli.laboratory import driver_of_machines, machine_environment, the_machine
 
     if emulated and not os.path.exists(emulated) and _is_command(emulated, present):
         raise BadInput(NO_COMMAND.format(TOOK.format(emulated)))

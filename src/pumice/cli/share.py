@@ -11,9 +11,9 @@ from typing import Annotated
 
 from pumice.adapters.bookings.book import NAMED
 from pumice.cli import flags
+from pumice.cli.completion import SHARES
 from pumice.cli.local_view import EMULATED as OF_MACHINES
 from pumice.cli.local_view import as_json, places
-from pumice.cli.offered import SHARES
 from pumice.cli.ps import Output, show
 from pumice.cli.share_options import CORES, EMULATED, GPU, GPUS, MEMORY, PRIORITY, book, request_of
 from pumice.cli.tables import wide_console

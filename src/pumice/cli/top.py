@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pumice.cli import flags
-from pumice.cli.data_dir import DATA_DIR
+from pumice.cli.daemon import DATA_DIR
 from pumice.cli.local_view import EMULATED
 from pumice.cli.output import Output
 from pumice.cli.tables import wide_console

@@ -13,11 +13,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pumice.cli.cards_table import bar, cards_table
-from pumice.cli.data_dir import default_data_dir, is_held, kubeconfig_of
-from pumice.cli.emulated import driver_of_machines
+from pumice.cli.daemon import default_data_dir, is_held, kubeconfig_of
+from pumice.cli.laboratory import driver_of_machines
 from pumice.cli.local_view import FILLS, Fill, as_json, places, shares_table
-from pumice.cli.tables import GAP, width_of
+from pumice.cli.tables import GAP, bar, cards_table, width_of
 from pumice.devices.device_type import CardRow
 from pumice.devices.registry import all_card_rows
 from pumice.local.place import Place
@@ -244,12 +243,12 @@ def queues_of(kubeconfig: Path) -> list[QueueView]:
 
 
 def _queues_page(kubeconfig: Path, width: int) -> RenderableType:
-    from pumice.cli.explain_queues import queues_table
+    from pumice.cli.explain_workloads import queues_table
 
     return queues_table(queues_of(kubeconfig), width)
 
 
 def _queues_data(kubeconfig: Path) -> list[Json]:
-    from pumice.cli.explain_queues import as_json
+    from pumice.cli.explain_workloads import as_json
 
     return [as_json(view) for view in queues_of(kubeconfig)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pumice.cli import flags
-from pumice.cli.offered import NAMESPACES
+from pumice.cli.completion import NAMESPACES
 from pumice.cli.output import document
 from pumice.model.errors import BadInput, nearest
 from pumice.wire.names import SYSTEM_NAMESPACE
@@ -95,7 +95,7 @@ def usage(
 
 def moment(flag: str, text: str, now: float) -> float:
     """Unix seconds of a time, or of so long ago. Raises BadInput."""
-    from pumice.wire.duration import parse_duration
+    from pumice.wire.quantity import parse_duration
 
     try:
         if text.endswith("d") and text[:-1].isascii() and text[:-1].isdigit() and len(text) < 6:

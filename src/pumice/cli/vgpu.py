@@ -18,10 +18,10 @@ from rich.markup import escape
 from pumice.adapters.region import read_region
 from pumice.adapters.region.extension import Extension, live_slots, read_extension
 from pumice.cli import flags
-from pumice.cli.cards_table import bar
+from pumice.cli.completion import SHARES
 from pumice.cli.local_view import places
-from pumice.cli.offered import SHARES
 from pumice.cli.output import Output, document
+from pumice.cli.tables import bar
 from pumice.local.region_story import DeviceStory, gate, policy_of, stories
 from pumice.local.shares import find
 from pumice.model.amount import MIB

@@ -89,7 +89,7 @@ def configured_by(names: frozenset[str]) -> Callable[[Cluster], Awaitable[Config
 def _is_there_a_cluster() -> bool:
     """Return whether anything names one: a kubeconfig in its usual place, a pod's account, or a cluster of `pumice up` that
     runs."""
-    from pumice.cli.data_dir import default_data_dir, is_held
+    from pumice.cli.daemon import default_data_dir, is_held
 
     named = os.environ.get("KUBECONFIG") or "KUBERNETES_SERVICE_HOST" in os.environ
     return bool(named) or (Path.home() / ".kube" / "config").exists() or is_held(default_data_dir())
@@ -102,7 +102,7 @@ def _of_this_machine(emulated: str | None, host: str, port: int) -> None:
     from pumice.cli.local_view import places
     from pumice.cli.top_tabs import cards_here
     from pumice.local.shares import shares
-    from pumice.web.machine import Looked
+    from pumice.web.machine_site import Looked
     from pumice.web.running import serve_machine
 
     where = places(emulated)

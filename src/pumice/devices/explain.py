@@ -17,9 +17,8 @@ from pumice.devices.node_rules import by_nodes_rules
 from pumice.devices.offers import Change, Occupant, WhatIf
 from pumice.devices.protocol import DeviceSharing, Tunables
 from pumice.model.amount import INT32_MAX
-from pumice.wire.amounts import meant_mib
 from pumice.wire.objects import Container, Pod, Quantities
-from pumice.wire.quantity import parse_quantity
+from pumice.wire.quantity import meant_mib, parse_quantity
 
 
 def changes(

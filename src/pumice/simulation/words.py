@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 
 from pumice.model.errors import BadInput, nearest
-from pumice.wire.duration import parse_duration
-from pumice.wire.quantity import parse_quantity
+from pumice.wire.quantity import parse_duration, parse_quantity
 
 OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 

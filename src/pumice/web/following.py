@@ -2,6 +2,8 @@
 
 What the credentials may not list is left out, and said. A server that goes away leaves the last figures, with the time from which
 on they are old.
+
+Recent changes, as the watches report them: the last few hundred changes, in memory, since the page runs.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -22,12 +25,41 @@ from pumice.scheduler.inputs import sources_of
 from pumice.scheduler.state.jobs import Task
 from pumice.scheduler.state.state import State
 from pumice.web.answers import Situation, situation, situation_of
-from pumice.web.changes import Changes
 from pumice.wire import kinds, names, volcano
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.kubernetes import AUTHORIZATION
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
+
+KEPT, LONGEST = 500, 400
+"""So many changes, and of each so many characters of what others wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """``kind`` is what it is about (pod, node, card, queue, podgroup), ``name`` which one; ``at`` in Unix seconds."""
+
+    at: float
+    kind: str
+    name: str
+    text: str
+
+
+@dataclass(slots=True)
+class Changes:
+    """The last of them. ``number`` counts all that there were."""
+
+    kept: deque[Change] = field(default_factory=lambda: deque(maxlen=KEPT))
+    number: int = 0
+
+    def note(self, at: float, kind: str, name: str, text: str) -> None:
+        self.kept.append(Change(at, kind, name[:LONGEST], text[:LONGEST]))
+        self.number += 1
+
+    def latest(self) -> list[Change]:
+        """The newest first."""
+        return list(reversed(self.kept))
+
 
 log = logging.getLogger("pumice.web")
 

@@ -13,7 +13,7 @@ from pumice.ports.cluster import ApiError, Json
 from pumice.scheduler.explaining.queues import QueueView
 from pumice.web import reading
 from pumice.web.answers import Situation, explained, placed
-from pumice.web.charts import charts
+from pumice.web.drawing import charts
 from pumice.web.following import Following
 from pumice.web.monitors import Monitors, NodeUse
 from pumice.web.values import NodeLine, PodLine, Summary

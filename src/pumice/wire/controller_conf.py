@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pumice.wire.document import Field, read_document
-from pumice.wire.duration import parse_duration
+from pumice.wire.quantity import parse_duration
 
 CONFIG_MAP: Final = "volcano-controller-configmap"
 CONFIG_KEY: Final = "volcano-controller.conf"

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from pumice.wire.duration import parse_duration
+from pumice.wire.quantity import parse_duration
 
 EVERY: Final = "@every "
 WORDS: Final = {

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from pumice.wire import limits_page, names, variables
-from pumice.wire.amounts import LARGEST_CARD, meant_mib
-from pumice.wire.quantity import parse_quantity
+from pumice.wire.quantity import LARGEST_CARD, meant_mib, parse_quantity
 from pumice_jobs.admission.review import CREATE, Answer, Json, Request, Settings, View, put
 
 SHARE: Final = "volcano.sh/vgpu-"

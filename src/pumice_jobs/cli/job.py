@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pumice.cli import flags
-from pumice.cli.offered import names_of
+from pumice.cli.completion import names_of
 from pumice.cli.question import Kubeconfig, Master, ask
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json

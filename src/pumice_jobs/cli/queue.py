@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from pumice.cli import flags
-from pumice.cli.offered import fixed, names_of
+from pumice.cli.completion import fixed, names_of
 from pumice.cli.question import Kubeconfig, Master, ask
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json

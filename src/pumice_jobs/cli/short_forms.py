@@ -10,7 +10,7 @@ import shlex
 from typing import Annotated
 
 from pumice.cli import flags
-from pumice.cli.offered import NAMESPACES, names_of
+from pumice.cli.completion import NAMESPACES, names_of
 from pumice.cli.question import Kubeconfig, Master
 from pumice.model.errors import BadInput
 from pumice.wire import names

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import yaml
 
 from pumice.cli import flags
-from pumice.cli.offered import NAMESPACES
+from pumice.cli.completion import NAMESPACES
 from pumice.cli.streams import read
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Cluster, Json

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pumice.effects.vocabulary import Event, GroupStatus, SchedulerEffect
-from pumice.metrics.jobs import JobSeries
+from pumice.metrics.scheduler import JobSeries
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.explaining.queues import views_as_they_are
 from pumice.scheduler.explaining.workloads import as_they_wait, group_view

@@ -13,8 +13,7 @@ from typing import Any
 import grpc
 from kit.admitting import AdmittingKubelet
 
-from pumice.adapters.kubelet.endpoint import GRACE, Endpoint, Handler, Options, PluginError
-from pumice.adapters.kubelet.presence import Presence
+from pumice.adapters.kubelet.endpoint import GRACE, Endpoint, Handler, Options, PluginError, Presence
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.apps.node.registration import Transport
 from pumice.ports.clock import Clock

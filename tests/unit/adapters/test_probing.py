@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pumice.adapters.probing import http_answers, tcp_answers
+from pumice_jobs.apps.controller.makers import http_answers, tcp_answers
 
 
 @pytest.mark.parametrize(("host", "port"), [

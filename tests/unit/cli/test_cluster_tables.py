@@ -6,7 +6,7 @@ import pytest
 from kit.device_world import A100, card, limits, pod_of, vgpu_node
 from rich.console import Console
 
-from pumice.cli.cards_table import cards_table
+from pumice.cli.tables import cards_table
 from pumice.devices.device_type import CardRow, CardTenant
 from pumice.devices.registry import all_card_rows
 from pumice.wire import names

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pumice.cli.data_dir import default_data_dir
-from pumice.cli.emulated import made_machines
+from pumice.cli.daemon import default_data_dir
+from pumice.cli.laboratory import made_machines
 from pumice.cli.main import COMMANDS, main, overview
 from pumice.model.errors import PumiceError
 from pumice_lab import machine as machines
@@ -196,7 +196,7 @@ def test_help_says_where_a_cluster_lies_unless_it_is_said(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-    for module in ("pumice.cli.data_dir", f"pumice.cli.{name}", f"pumice_lab.cli.{name}"):
+    for module in ("pumice.cli.daemon", f"pumice.cli.{name}", f"pumice_lab.cli.{name}"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     assert "[default: (~/.local/share/pumice/cluster)]" in " ".join(said_of([name, "-h"], capsys)[1].split())
 

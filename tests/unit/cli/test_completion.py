@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pumice.adapters.kube.config import Access
-from pumice.cli import daemon, offered
+from pumice.cli import completion, daemon
 from pumice.cli.main import main
 from pumice_jobs.cli import vcctl
 
@@ -48,7 +48,7 @@ def test_names_that_nobody_can_tell_are_not_offered_and_nothing_is_said(
 def test_a_server_that_does_not_answer_keeps_nobody_waiting(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(offered, "PATIENCE", 0.05)
+    monkeypatch.setattr(completion, "PATIENCE", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(daemon, "find_access", lambda _: Access(f"http://127.0.0.1:{silent.getsockname()[1]}", None, str))
         main(["__complete", "job", "view", "-N", ""])

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from pumice.cli import main as cli
 from pumice.cli.casefile import Case, engine_of, save
-from pumice.cli.explain_queues import queues_table
+from pumice.cli.explain_workloads import queues_table
 from pumice.scheduler.explaining.queues import queue_views
 from pumice.wire.names import USE_GPU_TYPE
 

@@ -19,7 +19,7 @@ from kit.web_page import TOKEN, OpenPage, open_page
 
 from pumice.ports.cluster import ApiError, Json
 from pumice.web import following, server, views
-from pumice.web.changes import LONGEST, Changes
+from pumice.web.following import LONGEST, Changes
 from pumice.web.monitors import Monitors
 from pumice.web.rendering import Templates
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pumice.node.history import PodHistory, ShareHistory
-from pumice.web.charts import charts
+from pumice.web.drawing import charts
 
 MIB = 1 << 20
 

@@ -18,8 +18,7 @@ from pumice.local.shares import CardShare, Share
 from pumice.model.errors import Unavailable
 from pumice.ports.cards import CardReading
 from pumice.web.guard import Guard
-from pumice.web.machine import Looked
-from pumice.web.machine_site import FRESH, MachineSite
+from pumice.web.machine_site import FRESH, Looked, MachineSite
 from pumice.web.server import Server, served
 from pumice.wire.nvidia_vgpu import PodDevice
 

@@ -7,7 +7,7 @@ import signal
 import time
 
 from pumice.cli import flags
-from pumice.cli.data_dir import DATA_DIR, default_data_dir
+from pumice.cli.daemon import DATA_DIR, default_data_dir
 from pumice.model.errors import BadInput
 from pumice_lab.cli.up import data_dir_option
 from pumice_lab.datadir import DataDir

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pumice.cli import flags
-from pumice.cli.offered import MODELS
+from pumice.cli.completion import MODELS
 from pumice.cli.output import Output, document
 from pumice.model.amount import mebibytes
 from pumice.model.errors import BadInput

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pumice.cli import flags
 from pumice.cli.output import Output
 from pumice.model.errors import BadInput
-from pumice.ports.vnpus import UNOPENED
+from pumice.ports.slices import UNOPENED
 from pumice.wire import variables
 from pumice_lab.machine.npus import (
     NpuChip,

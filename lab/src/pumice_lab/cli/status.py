@@ -12,11 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from pumice.cli import flags
-from pumice.cli.cards_table import cards_table
-from pumice.cli.data_dir import DATA_DIR, default_data_dir
+from pumice.cli.daemon import DATA_DIR, default_data_dir
 from pumice.cli.output import Output, document
 from pumice.cli.page_link import address_with_token
-from pumice.cli.tables import wide_console
+from pumice.cli.tables import cards_table, wide_console
 from pumice.cli.top_tabs import claims_in
 from pumice.devices.registry import all_card_rows
 from pumice.ports.cluster import ApiError, Json

@@ -15,7 +15,7 @@ import sys
 
 from pumice.adapters.dcmi import DcmiVnpus
 from pumice.ports.cards import CardsUnavailable
-from pumice.ports.vnpus import NpuRefused
+from pumice.ports.slices import NpuRefused
 from pumice_lab.machine.native import library_dir
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pumice.model.hardware.npu import DriverChip, Size, driver_chips
-from pumice.ports.vnpus import UNOPENED
+from pumice.ports.slices import UNOPENED
 from pumice_lab.machine.document import nearest
 from pumice_lab.machine.layout import words
 from pumice_lab.machine.native import MachineError, library_dir

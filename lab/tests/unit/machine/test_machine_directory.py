@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pumice.cli.emulated import the_machine
+from pumice.cli.laboratory import the_machine
 from pumice_lab.machine import MachineError, create, layout, load_model, machine_of, open_machine
 from pumice_lab.machine.npus import create_npus, npu_environment
 

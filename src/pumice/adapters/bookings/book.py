@@ -8,7 +8,6 @@ container runs, too, and one with a name until it is deleted; both end with the 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import time
@@ -20,7 +19,7 @@ import msgspec
 
 from pumice.adapters.bookings.processes import boot, heirs, is_held, lives, mark
 from pumice.adapters.region.extension import live_slots
-from pumice.adapters.regular_files import content_of
+from pumice.adapters.regular_files import content_of, lock_within, replace_file
 from pumice.model.errors import BadInput, Unavailable
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
@@ -162,22 +161,12 @@ class Bookings:
     def save(self) -> None:
         """Write beside the file and rename over it. Raises Unavailable; then nothing has changed."""
         self._content.version = VERSION if any(booking.keeper for booking in self.all) else PLAIN
+        content = msgspec.json.format(msgspec.json.encode(self._content), indent=1)
         draft = self._directory / ".bookings.new"  # one name: whoever was killed over it left it to us, who hold the lock
         try:
-            with contextlib.suppress(FileNotFoundError):
-                draft.unlink()
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            mode = 0o666 if shared(self._directory) else 0o600
+            replace_file(self._directory / BOOK, content, mode, draft=draft, durable=False)
         except OSError as error:
-            raise Unavailable(f"{self._directory}: the bookings cannot be written: {error.strerror}") from error
-        try:
-            with os.fdopen(descriptor, "wb") as out:
-                out.write(msgspec.json.format(msgspec.json.encode(self._content), indent=1))
-                out.flush()
-                os.fchmod(out.fileno(), 0o666 if shared(self._directory) else 0o600)
-            os.rename(draft, self._directory / BOOK)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(draft)
             raise Unavailable(f"{self._directory}: the bookings cannot be written: {error.strerror}") from error
 
 
@@ -291,19 +280,8 @@ def _locked(directory: Path, clock: Callable[[], float], nap: Callable[[float], 
         if shared(directory):
             with contextlib.suppress(PermissionError):  # another user's, who has opened it already
                 os.fchmod(descriptor, 0o666)
-        deadline = clock() + LOCK_SECONDS
-        while not _try_lock(descriptor):
-            if clock() >= deadline:
-                raise Unavailable(f"{path}: held by another pumice for more than {LOCK_SECONDS:.0f} s; is one stopped?")
-            nap(0.005)
+        if not lock_within(descriptor, LOCK_SECONDS, clock=clock, nap=nap):
+            raise Unavailable(f"{path}: held by another pumice for more than {LOCK_SECONDS:.0f} s; is one stopped?")
         yield
     finally:
         os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

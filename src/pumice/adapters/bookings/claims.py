@@ -6,9 +6,7 @@ that was answered has a record of its own beside its limits page: of those the d
 
 from __future__ import annotations
 
-import fcntl
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Final
 import msgspec
 
 from pumice.adapters.bookings.processes import boot
-from pumice.adapters.regular_files import content_of
+from pumice.adapters.regular_files import content_of, replace_file, try_lock
 from pumice.model.errors import BadInput, Unavailable
 from pumice.node.claims import PreparedClaim
 
@@ -54,18 +52,7 @@ def write(folder: Path, claims: Sequence[PreparedClaim]) -> None:
     content = msgspec.json.format(msgspec.json.encode(_File(boot(), list(claims))), indent=1)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor, draft = tempfile.mkstemp(prefix=f".{BOOK}.", dir=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as out:
-                out.write(content)
-                out.flush()
-                os.fchmod(out.fileno(), 0o644)
-                os.fsync(out.fileno())
-            os.rename(draft, folder / BOOK)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(draft)
-            raise
+        replace_file(folder / BOOK, content, 0o644)
     except OSError as error:
         raise Unavailable(f"{folder / BOOK} cannot be written: {error.strerror}") from error
 
@@ -76,9 +63,7 @@ def hold(folder: Path) -> int | None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(descriptor):
             os.close(descriptor)
             return None
         for draft in folder.glob(f".{BOOK}.*"):

@@ -9,12 +9,12 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from pumice.adapters.bookings.book import LOCK_SECONDS, Booking, booked, lasts
+from pumice.adapters.regular_files import lock_within
 from pumice.model.errors import PumiceError
 from pumice.wire import variables
 
@@ -82,12 +82,6 @@ def _wait_for_the_lock(directory: Path) -> None:
     except FileNotFoundError:
         return
     try:
-        deadline = time.monotonic() + LOCK_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                time.sleep(0.005)
+        lock_within(descriptor, LOCK_SECONDS, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pumice.adapters.dcmi.driver import ANY, Dcmi, Device
 from pumice.model.amount import MIB
 from pumice.ports.cards import LOST, CardEvent, CardFacts, CardReading, CardsUnavailable
-from pumice.ports.vnpus import NpuRefused, Vnpu
+from pumice.ports.slices import NpuRefused, Vnpu
 
 HEALTH = ("OK", "Warning", "Alarm", "Critical")
 """npu-smi's words for the driver's numbers (Huawei's npu-smi reference)."""

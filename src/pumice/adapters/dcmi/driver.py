@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from pumice.ports.cards import CardsUnavailable
-from pumice.ports.vnpus import NpuRefused
+from pumice.ports.slices import NpuRefused
 
 S = TypeVar("S", bound="ctypes.Structure | ctypes.c_int")
 ANY: Final = 0xFFFFFFFF

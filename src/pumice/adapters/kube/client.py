@@ -16,8 +16,7 @@ import aiohttp
 from yarl import URL
 
 from pumice.adapters.kube.config import Access, load_kubeconfig
-from pumice.adapters.kube.connections import Connections
-from pumice.adapters.kube.http1 import Answer, BadAnswer
+from pumice.adapters.kube.connections import Answer, BadAnswer, Connections
 from pumice.adapters.kube.verbs import Verbs
 from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock, SystemClock

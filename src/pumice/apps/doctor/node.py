@@ -24,8 +24,7 @@ from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.owners import ProcOwners
 from pumice.apps.monitor.accounts import accounts_of
 from pumice.apps.monitor.daemon import Settings as MonitorSettings
-from pumice.apps.monitor.driver import DriverWatch
-from pumice.apps.monitor.reader import ContainerUsage, NodeReader
+from pumice.apps.monitor.reader import ContainerUsage, DriverWatch, NodeReader
 from pumice.apps.node.files import digests
 from pumice.apps.service.device_config import spaces
 from pumice.apps.service.own_node import OwnNode

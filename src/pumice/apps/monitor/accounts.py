@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from pumice.adapters.region.writer import write_host_pid
-from pumice.apps.monitor.driver import DriverWatch, Look
-from pumice.apps.monitor.reader import ContainerUsage, NodeReader, Snapshot
+from pumice.apps.monitor.reader import ContainerUsage, DriverWatch, Look, NodeReader, Snapshot
 from pumice.apps.service.own_node import OwnNode
 from pumice.effects.vocabulary import Event
 from pumice.model.amount import MIB

@@ -22,8 +22,7 @@ from pumice.adapters.region.folders import core_limits_on, hold_back, pages_fold
 from pumice.adapters.region.reader import header_of
 from pumice.adapters.region.writer import write_feedback, write_pulse
 from pumice.apps.monitor.accounts import AccountRounds, suspects
-from pumice.apps.monitor.driver import PATIENCE, DriverWatch, Look
-from pumice.apps.monitor.reader import ContainerUsage, NodeReader, Snapshot
+from pumice.apps.monitor.reader import PATIENCE, ContainerUsage, DriverWatch, Look, NodeReader, Snapshot
 from pumice.apps.service.device_config import follow_device_config, load_device_config
 from pumice.apps.service.http import served
 from pumice.apps.service.own_node import OwnNode

@@ -7,11 +7,11 @@ import os
 import re
 import shutil
 import stat
-import tempfile
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from pumice.adapters.regular_files import replace_file
 from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.model.errors import BadInput
 from pumice.wire import cdi
@@ -35,19 +35,7 @@ def install_files(files: Iterable[InstallFile]) -> None:
             continue
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            try:
-                with os.fdopen(descriptor, "wb") as out:
-                    out.write(file.content)
-                    out.flush()
-                    os.fchmod(out.fileno(), file.mode)
-                    if file.durable:
-                        os.fsync(out.fileno())
-                os.rename(draft, path)
-            except BaseException:
-                with suppress(FileNotFoundError):
-                    os.unlink(draft)
-                raise
+            replace_file(path, file.content, file.mode, durable=file.durable)
         except OSError as error:
             raise BadInput(f"cannot write {path}: {error.strerror}") from error
 

@@ -22,8 +22,7 @@ from typing import Any
 from pumice.adapters.kubelet.checkpoint import Recorded
 from pumice.adapters.kubelet.endpoint import PluginError
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
-from pumice.apps.node.allocating import PATIENCE, AllocateHandler
-from pumice.apps.node.answer_links import AnswerLinks, Meant, unlike
+from pumice.apps.node.allocating import PATIENCE, AllocateHandler, AnswerLinks, Meant, unlike
 from pumice.apps.node.device_type import PluginSettings
 from pumice.apps.node.files import ShareFiles, elsewhere_than_root
 from pumice.apps.node.performing import Performer

@@ -13,7 +13,7 @@ from pumice.metrics.npu import SliceOwner, SliceView, SoftView, npu_families
 from pumice.metrics.text import MetricFamily
 from pumice.node.pods import NodePod
 from pumice.ports.cards import CardReading, Cards
-from pumice.ports.vnpus import NpuRefused, Vnpus
+from pumice.ports.slices import NpuRefused, Vnpus
 from pumice.wire.ascend_hami import parse_runtime, runtime_key
 
 SHORT_ID = 12

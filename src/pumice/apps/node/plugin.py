@@ -14,8 +14,7 @@ from functools import partial
 
 from pumice.adapters.kubelet.checkpoint import allocated_devices, recorded
 from pumice.adapters.kubelet.endpoint import Options, device_list
-from pumice.apps.node.allocating import AllocateHandler, CountedHandler, GivingHandler
-from pumice.apps.node.answer_links import AnswerLinks
+from pumice.apps.node.allocating import AllocateHandler, AnswerLinks, CountedHandler, GivingHandler
 from pumice.apps.node.card_watch import CardWatch
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.files import ShareFiles, make_directory

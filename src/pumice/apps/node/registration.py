@@ -9,8 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pumice.adapters.kubelet.endpoint import Endpoint, Handler, Options, PluginError, register
-from pumice.adapters.kubelet.presence import Presence, watch
+from pumice.adapters.kubelet.endpoint import Endpoint, Handler, Options, PluginError, Presence, register, watch
 from pumice.effects.tasks import first
 from pumice.model.errors import BadInput
 from pumice.ports.clock import Clock

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from pumice.cli.cards_table import cards_table
 from pumice.cli.screen.drawing import fitted, padded
 from pumice.cli.screen.page import Page
 from pumice.cli.screen.view import View
+from pumice.cli.tables import cards_table
 from pumice.devices.device_type import CardRow
 from pumice.model.errors import PumiceError
 
@@ -80,7 +80,7 @@ def _pods(sample: ClusterSample, view: View, width: int) -> list[Text]:
 
 
 def _queues(sample: ClusterSample, view: View, width: int) -> list[Text]:
-    from pumice.cli.explain_queues import queues_table
+    from pumice.cli.explain_workloads import queues_table
 
     there = [queue for queue in sample.queues or ()
              if _matches(f"{queue.name} {queue.parent} {queue.state}".lower(), view.filter)]  # fmt: skip

@@ -10,10 +10,10 @@ from pumice.model.amount import INT32_MAX
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import Refusal
 from pumice.wire import names
-from pumice.wire.amounts import counted, out_of_range
 from pumice.wire.ascend_hami import SOFT, nouse_key, use_key
 from pumice.wire.nvidia_vgpu import parse_list
 from pumice.wire.objects import Pod, Resources
+from pumice.wire.quantity import counted, out_of_range
 
 
 @dataclass(frozen=True, slots=True)

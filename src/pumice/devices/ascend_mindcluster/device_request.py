@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pumice.model.amount import INT32_MAX
 from pumice.model.hardware.npu import Dvpp, SliceKind, SliceTemplate, slice_kinds
 from pumice.model.refusal import Refusal
-from pumice.wire.amounts import counted, out_of_range
 from pumice.wire.mindcluster import DVPP, LEVEL, LEVELS, NPU_CORE, RING_CONTROLLER
 from pumice.wire.objects import Container, Pod
+from pumice.wire.quantity import counted, out_of_range
 
 STATIC_ONLY = "volcano configuration presetVirtualDevice true, only support static vnpu"
 

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from pumice.devices.ascend_mindcluster.chips import (
+from pumice.devices.ascend_mindcluster.device_request import CoreRequest
+from pumice.devices.ascend_mindcluster.inventory import (
+    EARLY,
     IN_THE_MAKING,
     SHUT,
+    Facts,
     chip_state,
     container_device_of,
     in_the_making,
@@ -18,8 +21,6 @@ from pumice.devices.ascend_mindcluster.chips import (
     untouched,
     why_not,
 )
-from pumice.devices.ascend_mindcluster.device_request import CoreRequest
-from pumice.devices.ascend_mindcluster.inventory import EARLY, Facts
 from pumice.devices.protocol import Fit, NodeCards
 from pumice.model.cards import Allocation, Card
 from pumice.model.hardware.npu import SliceKind, SliceTemplate

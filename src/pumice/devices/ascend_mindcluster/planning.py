@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from pumice.devices.ascend_mindcluster.chips import (
+from pumice.devices.ascend_mindcluster.device_request import CoreRequest
+from pumice.devices.ascend_mindcluster.fit import as_planned, chips_of, fit_of
+from pumice.devices.ascend_mindcluster.inventory import (
     after,
     loss,
     others_made,
@@ -18,8 +20,6 @@ from pumice.devices.ascend_mindcluster.chips import (
     value,
     with_one_made,
 )
-from pumice.devices.ascend_mindcluster.device_request import CoreRequest
-from pumice.devices.ascend_mindcluster.fit import as_planned, chips_of, fit_of
 from pumice.devices.layout import STEPS_IN_A_CYCLE, Board, Want, few_of_a_sort, lay_out
 from pumice.devices.protocol import DeviceRequest, Fit, NodeCards, Planned, Planner
 from pumice.model.hardware.npu import SliceKind, SliceTemplate

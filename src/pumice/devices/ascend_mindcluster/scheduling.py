@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pumice.devices.ascend_mindcluster.arguments import CoreArguments
-from pumice.devices.ascend_mindcluster.chips import (
+from pumice.devices.ascend_mindcluster.device_request import STATIC_ONLY, CoreRequest, core_request
+from pumice.devices.ascend_mindcluster.fit import AS_REQUESTED, MOST_IDLE, TIE_ALONE, choose, explain, fit_of
+from pumice.devices.ascend_mindcluster.inventory import (
+    EARLY,
     IN_THE_MAKING,
     UNKNOWN_GROUP,
+    Facts,
+    chip_inventory,
     chip_state,
     container_device_of,
     in_the_making,
@@ -15,9 +20,6 @@ from pumice.devices.ascend_mindcluster.chips import (
     takes,
     untouched,
 )
-from pumice.devices.ascend_mindcluster.device_request import STATIC_ONLY, CoreRequest, core_request
-from pumice.devices.ascend_mindcluster.fit import AS_REQUESTED, MOST_IDLE, TIE_ALONE, choose, explain, fit_of
-from pumice.devices.ascend_mindcluster.inventory import EARLY, Facts, chip_inventory
 from pumice.devices.ascend_mindcluster.planning import CorePlanner
 from pumice.devices.protocol import (
     Columns,

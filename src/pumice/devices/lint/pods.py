@@ -13,10 +13,9 @@ from pumice.devices.protocol import DeviceSharing, Tunables
 from pumice.model.errors import nearest
 from pumice.model.refusal import Refusal
 from pumice.wire import elsewhere, names
-from pumice.wire.amounts import meant_mib, percent_of
 from pumice.wire.document import Document
 from pumice.wire.objects import Pod, convert
-from pumice.wire.quantity import parse_quantity, round_up
+from pumice.wire.quantity import meant_mib, parse_quantity, percent_of, round_up
 from pumice.wire.volcano import Queue
 from pumice.wire.without_effect import Row, What, asked_by_pod, asked_by_queue, rows
 

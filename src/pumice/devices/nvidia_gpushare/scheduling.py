@@ -13,10 +13,9 @@ from pumice.model.amount import INT32_MAX
 from pumice.model.cards import Allocation, Card, ContainerDevice, Mode
 from pumice.model.refusal import CardFitError, FitError, Refusal, Short
 from pumice.wire import names
-from pumice.wire.amounts import out_of_range
 from pumice.wire.nvidia_gpushare import parse_index, parse_unhealthy, render_binding
 from pumice.wire.objects import Container, Node, Pod, is_admitted, is_mirror
-from pumice.wire.quantity import round_up
+from pumice.wire.quantity import out_of_range, round_up
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,11 +12,10 @@ from pumice.devices.protocol import Tunables
 from pumice.model.amount import INT32_MAX
 from pumice.model.refusal import Refusal
 from pumice.wire import names
-from pumice.wire.amounts import out_of_range
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.nvidia_vgpu import group_key, parse_list
 from pumice.wire.objects import Container, Pod, Resources
-from pumice.wire.quantity import parse_quantity
+from pumice.wire.quantity import out_of_range, parse_quantity
 
 UNSET = 101
 """A percentage that was not asked for; a literal 101 reads the same (section 6)."""

@@ -26,9 +26,8 @@ from pumice.devices.nvidia_vgpu.draft import Draft
 from pumice.devices.nvidia_vgpu.fit import fit_node, hopeless
 from pumice.devices.nvidia_vgpu.fit_error import explain_node, no_devices
 from pumice.devices.nvidia_vgpu.inventory import Facts, inventory_of
-from pumice.devices.nvidia_vgpu.mig import STATES
+from pumice.devices.nvidia_vgpu.mig import STATES, Chooser, chooser
 from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
-from pumice.devices.nvidia_vgpu.mig_policy import Chooser, chooser
 from pumice.devices.nvidia_vgpu.planning import VgpuPlanner
 from pumice.devices.nvidia_vgpu.rows import costliest
 from pumice.devices.nvidia_vgpu.search import STEPS

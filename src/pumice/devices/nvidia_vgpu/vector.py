@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from pumice.devices.card_policies import FOR_SLOTS, POLICIES, TIE
 from pumice.devices.nvidia_vgpu.device_request import UNSET, ContainerRequest, VgpuRequest
-from pumice.devices.nvidia_vgpu.mig import STATES, Geometry
+from pumice.devices.nvidia_vgpu.mig import STATES, Chooser, Geometry
 from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
-from pumice.devices.nvidia_vgpu.mig_policy import Chooser
 from pumice.devices.nvidia_vgpu.rows import needed, type_allowed
 from pumice.devices.protocol import Columns
 from pumice.devices.settings import LAST_RESORT

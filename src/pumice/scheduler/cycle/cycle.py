@@ -11,7 +11,7 @@ from typing import Any
 from pumice.effects.vocabulary import SchedulerEffect
 from pumice.scheduler.cycle.statement import START, Mark, Statement
 from pumice.scheduler.framework import Framework
-from pumice.scheduler.placing.among import Among, among
+from pumice.scheduler.placing.evaluation import Among, among
 from pumice.scheduler.placing.placer import Placer
 from pumice.scheduler.state.jobs import Job, Task
 from pumice.scheduler.state.nodes import Rows

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.scheduler.cycle import over_cycles, planning, trying
-from pumice.scheduler.cycle.charging import affordable
 from pumice.scheduler.cycle.cycle import Cycle
+from pumice.scheduler.cycle.queueing import affordable
 from pumice.scheduler.cycle.statement import Place, Statement
 from pumice.scheduler.cycle.trying import CHUNK, Outcome
 from pumice.scheduler.state.domains import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from pumice.scheduler.cycle.charging import affordable, beside_others, cost_of
 from pumice.scheduler.cycle.cycle import Cycle
+from pumice.scheduler.cycle.queueing import affordable, beside_others, cost_of
 from pumice.scheduler.cycle.statement import Nomination, Place, Statement
 from pumice.scheduler.state.jobs import Job, QueueState, Task
 from pumice.scheduler.state.nominations import Nominated, Search

@@ -16,8 +16,8 @@ import numpy as np
 from pumice.devices.protocol import Planned, Planner
 from pumice.devices.settings import FULLEST, NONE
 from pumice.scheduler.cycle import over_cycles, trying
-from pumice.scheduler.cycle.charging import cost_of
 from pumice.scheduler.cycle.cycle import Cycle
+from pumice.scheduler.cycle.queueing import cost_of
 from pumice.scheduler.cycle.statement import Place, Statement
 from pumice.scheduler.placing.evaluation import Choice
 from pumice.scheduler.state.active_jobs import JobHeap

@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.scheduler.cycle.charging import beside_others
 from pumice.scheduler.cycle.cycle import RETRY, Cycle
 from pumice.scheduler.cycle.domains import allowed
 from pumice.scheduler.cycle.preemption.search import large_enough
+from pumice.scheduler.cycle.queueing import beside_others
 from pumice.scheduler.cycle.statement import Statement
 from pumice.scheduler.plugins.gang_reservation import GangReservation
 from pumice.scheduler.state.classes import PodClass

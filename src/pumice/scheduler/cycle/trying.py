@@ -7,10 +7,10 @@ from enum import Enum, auto
 
 from pumice.effects import vocabulary as effects
 from pumice.scheduler.cycle import over_cycles
-from pumice.scheduler.cycle.charging import May, affordable, beside_others, cost_of, no_room, open_gates
 from pumice.scheduler.cycle.cycle import Cycle
+from pumice.scheduler.cycle.queueing import May, affordable, beside_others, cost_of, no_room, open_gates
 from pumice.scheduler.cycle.statement import Statement
-from pumice.scheduler.placing.among import Among
+from pumice.scheduler.placing.evaluation import Among
 from pumice.scheduler.state.jobs import Job, Task
 from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.resources import Vector

@@ -20,7 +20,7 @@ from pumice.model.errors import nearest_word
 from pumice.model.refusal import FitError, Refusal
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.explaining.what_if import EngineWhatIf, Payer
-from pumice.scheduler.placing.among import among
+from pumice.scheduler.placing.evaluation import among
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.ledger import Placement, PlacementState
 from pumice.scheduler.state.tasks import Status

@@ -11,7 +11,7 @@ from pumice.scheduler.cycle.defragmenting.asking import Limits, Stays, gang_of, 
 from pumice.scheduler.cycle.defragmenting.search import FreeCard, Plan, Search, free_cards, openings
 from pumice.scheduler.cycle.defragmenting.trial import Trial
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.explaining.room import PLACING
+from pumice.scheduler.explaining.what_if import PLACING
 from pumice.scheduler.state.jobs import Job, Status, Task
 
 

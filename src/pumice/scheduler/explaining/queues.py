@@ -13,7 +13,7 @@ from pumice.devices.protocol import DeviceRequest, NodeCards
 from pumice.model.errors import BadInput
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.plugins.reclaiming import entitled
+from pumice.scheduler.plugins.shares import entitled
 from pumice.scheduler.state.device_table import NodeDevices
 from pumice.scheduler.state.jobs import ALLOCATED_STATUSES, Job, QueueState, Status, Task
 from pumice.scheduler.state.resources import PODS, Vector, add, dimension_order, exceeded, subtract

@@ -28,7 +28,7 @@ from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.known_claims import CONSUMERS_MOST, Reserved, Wanted
 from pumice.scheduler.state.nodes import BY_CLAIM, Rows
 from pumice.scheduler.state.state import State
-from pumice.wire.selectors import Requirements, parse_node_term
+from pumice.wire.objects import Requirements, parse_node_term
 
 CYCLE: Final = 0.02
 """Seconds that all searches of a cycle may take together."""

@@ -19,11 +19,9 @@ from pumice.claims.reasons import Cause, Unallocated
 from pumice.model.cards import Allocation
 from pumice.model.refusal import FitError
 from pumice.scheduler.framework import Framework
-from pumice.scheduler.placing.among import Among
 from pumice.scheduler.placing.claim_search import Found, later_alternatives
-from pumice.scheduler.placing.evaluation import Choice, Evaluation
-from pumice.scheduler.placing.kept import ClassState, KeptClasses
-from pumice.scheduler.placing.leaders import first
+from pumice.scheduler.placing.evaluation import Among, Choice, Evaluation
+from pumice.scheduler.placing.kept import ClassState, KeptClasses, first
 from pumice.scheduler.placing.occupants import Occupants
 from pumice.scheduler.placing.reasons import Why, why_not
 from pumice.scheduler.plugins.contract import Part

@@ -13,7 +13,7 @@ import numpy as np
 from pumice.scheduler.plugins.contract import Session, TaskPredicate, Verdict
 from pumice.scheduler.state.jobs import Task
 from pumice.scheduler.state.state import State
-from pumice.wire.duration import parse_duration
+from pumice.wire.quantity import parse_duration
 from pumice.wire.scheduler_conf import Arguments, switch
 
 ARGUMENT: Final = "pumice.gangReservation"

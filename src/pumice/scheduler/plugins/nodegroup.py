@@ -12,8 +12,8 @@ from pumice.scheduler.plugins.contract import AllocationHandler, Session, TaskNo
 from pumice.scheduler.state.jobs import ALLOCATED_STATUSES, QueueState, Task
 from pumice.scheduler.state.resources import Vector, add, vector
 from pumice.scheduler.state.state import State
+from pumice.wire.objects import Requirement
 from pumice.wire.scheduler_conf import Arguments
-from pumice.wire.selectors import Requirement
 from pumice.wire.volcano import NODE_GROUP, NodeGroups
 
 SCORE = 100.0

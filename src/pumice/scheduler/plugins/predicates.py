@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pumice.scheduler.plugins import storage
 from pumice.scheduler.plugins.contract import NodeOrder, Part, Predicate, Scorer, Verdict
+from pumice.scheduler.plugins.storage import VolumeScores
 from pumice.scheduler.plugins.taints import untolerated
 from pumice.scheduler.plugins.topology import (
     affinity_unmet,
@@ -18,7 +19,6 @@ from pumice.scheduler.plugins.topology import (
     spread_broken,
     unwelcome,
 )
-from pumice.scheduler.plugins.volume_scores import VolumeScores
 from pumice.scheduler.state.classes import PodClass, Port
 from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.state import State

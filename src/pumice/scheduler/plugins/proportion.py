@@ -25,8 +25,7 @@ from pumice.scheduler.plugins.contract import (
     Spared,
     Standing,
 )
-from pumice.scheduler.plugins.reclaiming import admitted, spared
-from pumice.scheduler.plugins.shares import Shares
+from pumice.scheduler.plugins.shares import Shares, admitted, spared
 from pumice.scheduler.state.groups import together
 from pumice.scheduler.state.jobs import Job, QueueState, Task
 from pumice.scheduler.state.resources import (

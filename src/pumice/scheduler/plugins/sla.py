@@ -9,7 +9,7 @@ from __future__ import annotations
 from pumice.scheduler.plugins.contract import ABSTAIN, PERMIT, JobDue, JobEnqueueable, JobOrder, JobPipelined, Session
 from pumice.scheduler.state.jobs import Job
 from pumice.wire import names
-from pumice.wire.duration import parse_duration
+from pumice.wire.quantity import parse_duration
 from pumice.wire.scheduler_conf import Arguments
 
 WAITING_TIME = "sla-waiting-time"

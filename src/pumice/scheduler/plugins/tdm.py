@@ -25,10 +25,10 @@ from pumice.scheduler.plugins.contract import (
 from pumice.scheduler.state.jobs import Job, Status, Task
 from pumice.scheduler.state.state import State
 from pumice.wire.cron import Window, parse_window
-from pumice.wire.duration import parse_duration
 from pumice.wire.names import JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE, REVOCABLE_ZONE
+from pumice.wire.objects import Requirement
+from pumice.wire.quantity import parse_duration
 from pumice.wire.scheduler_conf import Arguments
-from pumice.wire.selectors import Requirement
 
 ZONE = "tdm.revocable-zone."
 PERIOD = "tdm.evict.period"

@@ -10,8 +10,7 @@ from pumice.scheduler.state.jobs import Task
 from pumice.scheduler.state.resources import PODS, Vector, amount
 from pumice.scheduler.state.scheduling_queue import SchedulingQueue
 from pumice.scheduler.state.terms import Features
-from pumice.wire.objects import Quantities, ResourceQuota, asked_for
-from pumice.wire.selectors import Requirements, match_all, parse_label_selector
+from pumice.wire.objects import Quantities, Requirements, ResourceQuota, asked_for, match_all, parse_label_selector
 
 # -- ResourceQuotas ----------------------------------------------------------------------------------------------------
 

@@ -26,8 +26,17 @@ from pumice.scheduler.state.resources import CPU, MEMORY, Request, Vector, add, 
 from pumice.scheduler.state.seen_shapes import SeenShapes
 from pumice.scheduler.state.terms import Features, PodTerm, WeightedTerm
 from pumice.wire import kubernetes
-from pumice.wire.objects import Container, Pod, PodSpec, Toleration
-from pumice.wire.selectors import Requirement, Requirements, match_all, parse_label_selector, parse_node_term
+from pumice.wire.objects import (
+    Container,
+    Pod,
+    PodSpec,
+    Requirement,
+    Requirements,
+    Toleration,
+    match_all,
+    parse_label_selector,
+    parse_node_term,
+)
 from pumice.wire.without_effect import Shown, asked_by_pod
 
 # -- constraints -------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.scheduling_queue import SchedulingQueue
 from pumice.scheduler.state.selectors import LabelTable
 from pumice.scheduler.state.tasks import ALLOCATED_STATUSES, READY_STATUSES, Status
-from pumice.wire.selectors import match_all, parse_label_selector
+from pumice.wire.objects import match_all, parse_label_selector
 from pumice.wire.topology import (
     HYPER_NODE,
     NODE,

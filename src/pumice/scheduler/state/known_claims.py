@@ -17,7 +17,7 @@ from pumice.claims.objects import ClaimDevices, ResourceClaim, Result
 from pumice.claims.reading import claim_of, devices_held, results_of
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Json
-from pumice.wire.selectors import parse_node_term
+from pumice.wire.objects import parse_node_term
 
 CONSUMERS_MOST: Final = 256
 """Pods that one claim may be reserved for (ResourceClaimReservedForMaxSize)."""

@@ -18,7 +18,7 @@ from pumice.scheduler.state.nominations import Nominations
 from pumice.scheduler.state.resources import Request
 from pumice.scheduler.state.scheduling_queue import SchedulingQueue
 from pumice.scheduler.state.tasks import NO_BACKOFF, Retry
-from pumice.wire.duration import parse_duration
+from pumice.wire.quantity import parse_duration
 from pumice.wire.scheduler_conf import SchedulerConf
 
 ACTION: Final = "defrag"

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.jobs import INQUEUE, Job, Status, Task
-from pumice.wire.duration import parse_duration
+from pumice.wire.quantity import parse_duration
 from pumice.wire.scheduler_conf import SchedulerConf
 
 FOR_EVER: Final = float("inf")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.wire.selectors import NAME_FIELD, Requirement, Requirements
+from pumice.wire.objects import NAME_FIELD, Requirement, Requirements
 
 
 class LabelTable:

@@ -15,9 +15,9 @@ from pumice.scheduler.state.claim_charges import Part
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.resources import Request, Vector
 from pumice.scheduler.state.terms import Features
-from pumice.wire.duration import parse_duration
 from pumice.wire.names import CHECKPOINTED_AT, COOLDOWN_TIME, MOVE, PREEMPTABLE, REVOCABLE_ZONE
 from pumice.wire.objects import Pod
+from pumice.wire.quantity import parse_duration
 from pumice.wire.volcano import seconds
 
 # -- statuses, and where each may lead ---------------------------------------------------------------------------------

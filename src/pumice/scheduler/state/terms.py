@@ -17,7 +17,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from pumice.scheduler.state.selectors import LabelTable
-from pumice.wire.selectors import Requirements, match_all
+from pumice.wire.objects import Requirements, match_all
 
 # -- selectors that match a pod, and pods that a selector matches, by label pairs --------------------------------------
 

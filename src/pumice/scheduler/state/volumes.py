@@ -16,8 +16,8 @@ from pumice.ports.cluster import Json
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.ledger import Ledger
 from pumice.wire import kubernetes
+from pumice.wire.objects import Requirement, Requirements, match_all, parse_label_selector, parse_node_term
 from pumice.wire.quantity import parse_quantity
-from pumice.wire.selectors import Requirement, Requirements, match_all, parse_label_selector, parse_node_term
 
 ZONE_LABELS = (
     kubernetes.ZONE, kubernetes.REGION, kubernetes.OLD_ZONE, kubernetes.OLD_REGION,

@@ -1,16 +1,19 @@
-"""CronJobs and JobFlows: the kinds whose objects make Jobs. What they want is decided by pure functions and done here."""
+"""CronJobs and JobFlows: the kinds whose objects make Jobs. What they want is decided by pure functions and done here.
+
+Probe a port: an empty text means that it answers, any other is the reason.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import aiohttp
 import msgspec
 
-from pumice.adapters.probing import http_answers, tcp_answers
 from pumice.apps.service.watches import object_of
 from pumice.effects.performer import Performer
 from pumice.effects.vocabulary import Create, Event, Patch, Requeue, Severity
@@ -24,6 +27,34 @@ from pumice_jobs.controllers import cronjob, jobflow
 from pumice_jobs.controllers.cronjob import Action
 from pumice_jobs.controllers.job.requests import task_of
 from pumice_jobs.controllers.jobflow import Check, Probe
+
+
+async def http_answers(url: str, headers: Mapping[str, str], patience: float) -> str:
+    """A redirect is an answer: whoever is asked leads nobody elsewhere."""
+    limit = aiohttp.ClientTimeout(total=patience)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=limit) as session,
+            session.get(url, headers=headers, allow_redirects=False) as answer,
+        ):
+            return "" if 200 <= answer.status < 400 else f"{url} says {answer.status}"
+    except TimeoutError:
+        return f"{url} says nothing within {patience:g}s"
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        return f"{url}: {error}"
+
+
+async def tcp_answers(host: str, port: int, patience: float) -> str:
+    try:
+        async with asyncio.timeout(patience):
+            _, writer = await asyncio.open_connection(host, port)
+    except TimeoutError:
+        return f"{host}:{port} says nothing within {patience:g}s"
+    except (OSError, OverflowError, ValueError) as error:
+        return f"{host}:{port}: {error}"
+    writer.close()
+    return ""
+
 
 log = logging.getLogger("pumice.controller")
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from pumice.wire import names
 from pumice.wire.batch import RESTARTING, Container, Job, JobPod, Policy, Task
-from pumice.wire.duration import parse_duration
+from pumice.wire.quantity import parse_duration
 from pumice.wire.volcano import PodGroup, seconds
 from pumice_jobs.controllers.job.phases import (
     LIVING,

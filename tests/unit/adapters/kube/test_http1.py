@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumice.adapters.kube.http1 import LONGEST_HEAD, Answer, AnswerReader, BadAnswer
+from pumice.adapters.kube.connections import LONGEST_HEAD, Answer, AnswerReader, BadAnswer
 
 BODY = b'{"kind":"Status"}'
 PLAIN = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\ncontent-length: 17\r\n\r\n" + BODY

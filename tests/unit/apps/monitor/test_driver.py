@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pumice.apps.monitor.driver import DriverWatch, Look
+from pumice.apps.monitor.reader import DriverWatch, Look
 from pumice.ports.cards import CardsUnavailable
 from pumice.ports.clock import SystemClock
 

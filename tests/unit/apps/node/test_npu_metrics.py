@@ -14,7 +14,7 @@ from pumice.apps.node.npu_metrics import npu_page
 from pumice.metrics.text import render
 from pumice.node.pods import NodePod
 from pumice.ports.cards import CardReading
-from pumice.ports.vnpus import Vnpu
+from pumice.ports.slices import Vnpu
 from pumice.wire.ascend_hami import RuntimeNpu, render_runtime, runtime_key
 from pumice.wire.objects import convert
 

@@ -7,7 +7,7 @@ from kit.engine_world import World
 from kit.room_worlds import GPU, capacity, cluster, departments, gpus
 from prometheus_client.parser import text_string_to_metric_families
 
-from pumice.metrics.jobs import queue_families
+from pumice.metrics.scheduler import queue_families
 from pumice.metrics.text import render
 
 

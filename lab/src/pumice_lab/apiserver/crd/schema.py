@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from pumice.cel.patterns import SEARCHES, pattern_of, search_cost
+from pumice.cel.strings import SEARCHES, pattern_of, search_cost
 from pumice_lab.apiserver.bodies import NODES_LIMIT, encode, nodes_of
 from pumice_lab.apiserver.crd.rules import MISSING, RuleProblem, RuleRun
 from pumice_lab.apiserver.errors import FieldProblem, duplicate, invalid_value, required, too_large, unsupported

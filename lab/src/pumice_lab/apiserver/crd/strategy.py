@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from pumice.cel.patterns import pattern_of
+from pumice.cel.strings import pattern_of
 from pumice_lab.apiserver.crd.rule_checks import bad_rules
 from pumice_lab.apiserver.crd.rules import RuleRun
 from pumice_lab.apiserver.crd.schema import Schema, bad_value

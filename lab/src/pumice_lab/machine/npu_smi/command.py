@@ -12,7 +12,7 @@ from typing import Any
 from pumice.adapters.dcmi.driver import ANY, Dcmi, Device
 from pumice.model.hardware.npu import driver_chips
 from pumice.ports.cards import CardsUnavailable
-from pumice.ports.vnpus import UNOPENED, NpuRefused
+from pumice.ports.slices import UNOPENED, NpuRefused
 from pumice_lab.machine.document import nearest
 from pumice_lab.machine.native import MachineError, library_dir
 from pumice_lab.machine.npu_smi import table

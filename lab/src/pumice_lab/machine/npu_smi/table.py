@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pumice.adapters.dcmi.cards import HEALTH
 from pumice.adapters.dcmi.driver import Dcmi, Device
-from pumice.ports.vnpus import NpuRefused
+from pumice.ports.slices import NpuRefused
 
 _LEFT, _MIDDLE, _RIGHT = 27, 17, 56
 _WIDTH = _LEFT + _MIDDLE + _RIGHT + 2

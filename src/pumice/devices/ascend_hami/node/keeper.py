@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pumice.node.slices import Plan, Remove, SliceManager, Step
-from pumice.ports.slices import Entry, Journal, Phase, Place
-from pumice.ports.vnpus import UNOPENED, Vnpu, Vnpus
+from pumice.ports.slices import UNOPENED, Entry, Journal, Phase, Place, Vnpu, Vnpus
 
 
 @dataclass(frozen=True, slots=True)

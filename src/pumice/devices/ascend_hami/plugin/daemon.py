@@ -37,7 +37,7 @@ from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.ports.vnpus import Vnpus
+from pumice.ports.slices import Vnpus
 from pumice.wire import names, variables
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.kinds import CONFIGMAPS

@@ -16,8 +16,7 @@ from pumice.effects.vocabulary import PatchPod
 from pumice.model.hardware.npu import SliceKind
 from pumice.node.pods import NodePod
 from pumice.node.slices import Create, Plan, Remove, SliceManager, Step
-from pumice.ports.slices import CutRefused, Entry, Journal, Phase, Place, Slice
-from pumice.ports.vnpus import NpuRefused, Vnpu, Vnpus
+from pumice.ports.slices import CutRefused, Entry, Journal, NpuRefused, Phase, Place, Slice, Vnpu, Vnpus
 from pumice.wire.device_reports import device_info
 from pumice.wire.mindcluster import (
     KUBELET_DEVICES,

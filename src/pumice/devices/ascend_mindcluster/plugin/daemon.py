@@ -32,8 +32,7 @@ from pumice.node.protocol import Conflict, Cut, Serve
 from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.ports.slices import Place
-from pumice.ports.vnpus import Vnpus
+from pumice.ports.slices import Place, Vnpus
 from pumice.wire import names
 from pumice.wire.device_reports import render_own_devices
 from pumice.wire.kinds import CONFIGMAPS

@@ -13,8 +13,7 @@ from pumice.scheduler.cycle.domains import reach
 from pumice.scheduler.cycle.over_cycles import begun
 from pumice.scheduler.cycle.queueing import Turns, call_up, candidates, hold_up, newcomers, queues, refuse
 from pumice.scheduler.cycle.trying import refused
-from pumice.scheduler.placing.among import Among
-from pumice.scheduler.placing.evaluation import Choice
+from pumice.scheduler.placing.evaluation import Among, Choice
 from pumice.scheduler.state.active_jobs import JobHeap
 from pumice.scheduler.state.jobs import Job, QueueState, Status, Task
 from pumice.scheduler.state.tasks import by_gang, by_queue

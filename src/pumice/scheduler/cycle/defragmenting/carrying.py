@@ -10,14 +10,13 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from pumice.effects import vocabulary as effects
-from pumice.scheduler.cycle.charging import affordable, beside_others, no_room
 from pumice.scheduler.cycle.concluding import commit, evict
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.defragmenting.movers import Mover, mover
 from pumice.scheduler.cycle.defragmenting.search import Plan
 from pumice.scheduler.cycle.defragmenting.trial import Trial, cards_in
 from pumice.scheduler.cycle.preemption.nominating import record_evictions
-from pumice.scheduler.cycle.queueing import queues
+from pumice.scheduler.cycle.queueing import affordable, beside_others, no_room, queues
 from pumice.scheduler.cycle.statement import Evict
 from pumice.scheduler.placing.evaluation import Choice
 from pumice.scheduler.state.jobs import Job, Task

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 
 from pumice.model.cards import Allocation
 from pumice.model.refusal import Refusal
-from pumice.scheduler.cycle.charging import agreed
 from pumice.scheduler.cycle.cycle import Cycle
-from pumice.scheduler.placing.among import Among
-from pumice.scheduler.placing.evaluation import Choice
+from pumice.scheduler.cycle.queueing import agreed
+from pumice.scheduler.placing.evaluation import Among, Choice
 from pumice.scheduler.state.jobs import Task
 from pumice.scheduler.state.ledger import Placement, Receipt
 from pumice.scheduler.state.resources import Request

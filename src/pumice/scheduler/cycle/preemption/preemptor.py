@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import Final
 
-from pumice.scheduler.cycle.charging import affordable, agreed, beside_others
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.domains import allowed
 from pumice.scheduler.cycle.preemption.search import Claim, Order, Room
 from pumice.scheduler.cycle.preemption.victims import Prices, Scope, Unit
+from pumice.scheduler.cycle.queueing import affordable, agreed, beside_others
 from pumice.scheduler.cycle.statement import Evict, Nomination, Place, Statement, Step
-from pumice.scheduler.placing.among import Among
+from pumice.scheduler.placing.evaluation import Among
 from pumice.scheduler.state.domains import Domain
 from pumice.scheduler.state.jobs import Job, Task
 from pumice.scheduler.state.nodes import Rows

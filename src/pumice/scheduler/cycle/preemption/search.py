@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.claims.reasons import Unallocated
-from pumice.scheduler.cycle.charging import beside_others
 from pumice.scheduler.cycle.preemption.cheapest import cheapest, everybody_of, minimal
 from pumice.scheduler.cycle.preemption.victims import BASE, Cost, Prices, Scope, Unit, coherent, importance, units_of
+from pumice.scheduler.cycle.queueing import beside_others
 from pumice.scheduler.cycle.statement import Statement
-from pumice.scheduler.placing.among import Among
-from pumice.scheduler.placing.evaluation import Choice
+from pumice.scheduler.placing.evaluation import Among, Choice
 from pumice.scheduler.placing.placer import Placer
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.jobs import Task
