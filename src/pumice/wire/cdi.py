@@ -11,7 +11,6 @@ import msgspec
 
 from pumice.model.errors import BadInput
 from pumice.wire import names
-from pumice.wire.document import read_document
 
 VENDOR: Final = "k8s.device-plugin.nvidia.com"
 GPU: Final = "gpu"
@@ -130,6 +129,8 @@ def render(spec: Specification) -> bytes:
 
 def parse(text: str | bytes) -> Specification:
     """JSON or YAML. Raises BadInput."""
+    from pumice.wire.document import read_document  # only here: a share of `pumice run` is started without YAML
+
     try:
         return msgspec.convert(read_document(text).value, Specification)
     except msgspec.ValidationError as error:
