@@ -29,7 +29,6 @@ from pumice.wire.nvidia_vgpu import PodDevice
 
 CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """Where engines look for CDI files (CDI, pkg/cdi/default-cache.go)."""
-TOOLKIT: Final = "nvidia.com/gpu"
 LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
 PRELOAD: Final = "/etc/ld.so.preload"
 _READ_ONLY: Final = ("ro", "nosuid", "nodev", "bind")
@@ -94,7 +93,7 @@ def cards(engine: str, booking: Booking) -> list[str]:
     """Return the options by which an engine opens the cards of a share, by NVIDIA's toolkit: Podman by its CDI file."""
     uuids = [device.uuid for _, device in page_order(booking)]
     if engine == "podman":
-        return [word for uuid in uuids for word in ("--device", f"{TOOLKIT}={uuid}")]
+        return [word for uuid in uuids for word in ("--device", f"{cdi.TOOLKIT}={uuid}")]
     return ["--gpus", f'"device={",".join(uuids)}"']
 
 
@@ -116,7 +115,7 @@ def cards_of_toolkit(booking: Booking, folders: Iterable[Path] = CDI_FOLDERS) ->
             spec = cdi.parse(content_of(path))
         except (BadInput, OSError):
             continue
-        named = {device.name: device.container_edits for device in spec.devices if spec.kind == TOOLKIT}
+        named = {device.name: device.container_edits for device in spec.devices if spec.kind == cdi.TOOLKIT}
         found = [named.get(device.uuid) or named.get(str(card.index)) for card, device in page_order(booking)]
         if all(found):
             return sum(filter(None, found), spec.container_edits)
