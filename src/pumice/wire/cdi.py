@@ -14,7 +14,7 @@ from pumice.wire import names
 
 VENDOR: Final = "k8s.device-plugin.nvidia.com"
 GPU: Final = "gpu"
-TOOLKIT: Final = "nvidia.com/gpu"
+TOOLKIT: Final = names.WHOLE_GPU
 """The kind under which NVIDIA's container toolkit names cards (`nvidia-ctk cdi generate`)."""
 ALL: Final = "all"
 """The name of the one device of a class that is not counted: gdrcopy, gds, mofed."""
