@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from kit.one_machine import PUMICE, OneMachine, wait_until
 
+from pumice.adapters.bookings.processes import hold
 from pumice.wire import variables
 
 ENGINE = """\
@@ -50,8 +52,8 @@ class Engine:
     def run(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         return self.here.pumice(*self.words(*words), env=env)
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        program = subprocess.Popen([*PUMICE, *self.words(*words)], env=self.here.environment, text=True,
+    def start(self, *words: str, umask: int = -1) -> subprocess.Popen[str]:
+        program = subprocess.Popen([*PUMICE, *self.words(*words)], env=self.here.environment, text=True, umask=umask,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
         self.here.started.append(program)
         wait_until(lambda: self.container and program.poll() is None)
@@ -101,6 +103,30 @@ def test_a_container_whose_client_is_killed_keeps_its_share_until_it_ends(engine
     os.kill(engine.container, signal.SIGKILL)
     wait_until(lambda: engine.here.ps() == [])
     assert engine.here.run("--memory", "100%", "--", "true").returncode == 0
+
+
+def test_a_closed_umask_hides_the_id_of_a_container_from_nobody(engine: Engine) -> None:
+    engine.start("--memory", "1G", "image", umask=0o077)
+    (share,) = engine.here.ps()
+    folder = Path(share["region"]).parent
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder.parent)] == [0o755, 0o755]
+
+
+def test_a_containers_share_that_no_process_keeps_is_ended_by_force(engine: Engine) -> None:
+    """Anybody may lock a region, for containers run as any user."""
+    assert engine.run("--memory", "100%", "-d", "image").returncode == 0
+    (found,) = engine.here.ps()
+    refused = share(engine.here, "delete", "--force", found["id"])
+    assert (refused.returncode, "its container runs" in refused.stderr) == (2, True)
+    lock = hold(found["region"])
+    try:
+        os.kill(engine.container, signal.SIGKILL)
+        wait_until(lambda: engine.here.ps()[0]["pids"] == [])
+        assert share(engine.here, "delete", found["id"]).returncode == 2
+        assert share(engine.here, "delete", "--force", found["id"]).returncode == 0
+        assert engine.here.ps() == []
+    finally:
+        os.close(lock)
 
 
 def test_a_container_in_the_background_and_two_at_once_have_a_share_each(engine: Engine) -> None:

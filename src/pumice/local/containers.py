@@ -15,8 +15,8 @@ from typing import Final
 
 from msgspec import structs
 
-from pumice.adapters.bookings.book import CONTAINER, NAMED, BookedCard, Booking, holders, opened
-from pumice.adapters.region.extension import live_slots
+from pumice.adapters.bookings.book import CONTAINER, NAMED, BookedCard, Booking, elsewhere, holders, opened, used
+from pumice.adapters.bookings.processes import FIRST_NAMESPACE, pid_namespace
 from pumice.adapters.region.folders import page_beside
 from pumice.adapters.regular_files import content_of
 from pumice.local.people import refuse_stranger
@@ -139,19 +139,28 @@ def write_device(booking: Booking, given: cdi.Edits, folder: Path) -> None:
                        "--cdi-dir that the engine reads") from error  # fmt: skip
 
 
+RUNS: Final = "its container runs; the share is free once that has ended"
+UNSEEN: Final = "whether its container runs is not seen from here; run `pumice ps` where it was started"
+
+
 def end(name: str, place: Place, user: int, folder: Path, force: bool = False) -> None:
-    """End a share with a name. Where programs use it, it is kept until the last of them has ended, and needs ``force``. Raises
-    BadInput."""
+    """End a share with a name. Where programs use it, it is kept until the last of them has ended, and needs ``force``; with it
+    also a container's share ends that no process keeps, whatever holds its region. Raises BadInput."""
     with opened(place.directory) as bookings:
-        booking = next((other for other in bookings.all if other.id == name and other.keeper == NAMED), None)
+        ending = (NAMED, CONTAINER) if force else (NAMED,)
+        booking = next((other for other in bookings.all if other.id == name and other.keeper in ending), None)
         if booking is None:
             raise BadInput(f"{name}: there is no share of this name; `pumice share list` shows them")
         refuse_stranger(booking, user)
-        used = bool(live_slots(booking.region)) or bool(holders(booking))
-        if used and not force:
+        unseen = elsewhere(booking) and pid_namespace() != FIRST_NAMESPACE
+        kept = unseen or bool(holders(booking))
+        if booking.keeper == CONTAINER and kept:
+            raise BadInput(f"{name}: {UNSEEN if unseen else RUNS}")
+        in_use = booking.keeper == NAMED and (kept or used(booking))
+        if in_use and not force:
             raise BadInput(f"{name}: containers use it; stop them first, or --force: it is free then once the last has ended")
         remove_device(name, folder)
-        if used:
+        if in_use:
             bookings.replace(structs.replace(booking, keeper=CONTAINER))
         else:
             bookings.remove(name)

@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
-from pumice.adapters.bookings.book import BookedCard, Booking, holders, living
+from pumice.adapters.bookings.book import BookedCard, Booking, alive, holders, living
 from pumice.adapters.bookings.processes import region_of
 from pumice.adapters.region import read_region
-from pumice.adapters.region.extension import live_slots, locked_slots
+from pumice.adapters.region.extension import locked_slots
 from pumice.local.place import Place
 from pumice.model.amount import MIB
 from pumice.model.errors import BadInput
@@ -65,10 +65,10 @@ def share_of(booking: Booking, place: Place) -> Share:
         region = _whole(booking)
     except BadRegion as error:
         return Share(booking, place, pids, tuple(CardShare(card, device) for card, device in booking.allocated), note=str(error))
-    alive = live_slots(booking.region)
+    slots = alive(booking)
     cards = []
     for card, device in booking.allocated:
-        use = _use(region, alive, device.uuid)
+        use = _use(region, slots, device.uuid)
         cards.append(CardShare(card, device, use.total, min(100, use.sm)))
     return Share(booking, place, pids, tuple(cards), region.recent_kernel < 0)
 
@@ -104,16 +104,16 @@ def _damage(booking: Booking, region: RegionSnapshot, locked: Collection[int]) -
 def used(booking: Booking, uuid: str) -> int:
     """Bytes that the living processes of a share use of one card; 0 when its region does not tell."""
     try:
-        return _use(_whole(booking), live_slots(booking.region), uuid).total
+        return _use(_whole(booking), alive(booking), uuid).total
     except BadRegion:
         return 0
 
 
-def _use(region: RegionSnapshot, alive: Collection[int], uuid: str) -> DeviceUse:
+def _use(region: RegionSnapshot, slots: Collection[int], uuid: str) -> DeviceUse:
     use = DeviceUse()
     for device in region.devices:
         if device.uuid == uuid:
-            use = sum((p.use[device.index] for p in region.processes if p.slot in alive and device.index in p.use), use)
+            use = sum((p.use[device.index] for p in region.processes if p.slot in slots and device.index in p.use), use)
     return use
 
 

@@ -14,7 +14,7 @@ from typing import NoReturn
 from msgspec import UNSET, Struct, structs
 
 from pumice.adapters.bookings.book import NAMED, BookedCard, Booking, followers, opened
-from pumice.adapters.bookings.processes import REGION_VARIABLE, boot, hold, is_held, put_mark, start_time
+from pumice.adapters.bookings.processes import REGION_VARIABLE, boot, hold, is_held, pid_namespace, put_mark, start_time
 from pumice.adapters.region.writer import create_region
 from pumice.local.allocator import Allocator
 from pumice.local.containers import write_page
@@ -60,12 +60,14 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
         booking = Booking(
             id=number, pid=leader, start=start if leader else 0, user=os.getuid(), command=list(command), cards=allocated,
             region=str(region), created=now(), boot=boot(), priority=request.priority, keeper=keeper or UNSET,
-            annotations=allocator.annotations(allocation, int(now() * 1e9)),
+            pids=pid_namespace() if keeper else UNSET, annotations=allocator.annotations(allocation, int(now() * 1e9)),
         )  # fmt: skip
         try:
             create_region(region, booking.limits, request.priority)
             lock = -1
             if keeper:
+                with contextlib.suppress(OSError):
+                    region.parent.chmod(0o755)  # whatever root's umask: others read the container's id there
                 write_page(booking)
             else:
                 with contextlib.suppress(OSError):  # no locks on this file system: /proc tells who lives

@@ -11,14 +11,14 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from pumice.adapters.bookings.processes import boot, heirs, is_held, lives, mark
-from pumice.adapters.region.extension import live_slots
+from pumice.adapters.bookings.processes import boot, heirs, is_held, lives, mark, pid_namespace
+from pumice.adapters.region.extension import live_slots, locked_slots
 from pumice.adapters.regular_files import content_of, lock_within, replace_file
 from pumice.model.errors import BadInput, Unavailable
 from pumice.wire import names
@@ -46,7 +46,7 @@ class BookedCard(msgspec.Struct, frozen=True):
 class Booking(msgspec.Struct, frozen=True):
     """One program's share. ``start`` is the leader's start time in clock ticks since the machine's ``boot``, ``cards`` stand in
     the order of ``devices``, ``region`` is the file that its processes share. ``keeper``: CONTAINER or NAMED, empty of a
-    program's."""
+    program's; ``pids``: with a keeper, the number of the PID namespace in which it was booked."""
 
     id: str
     pid: int
@@ -60,6 +60,7 @@ class Booking(msgspec.Struct, frozen=True):
     priority: int = 1
     boot: str = ""
     keeper: str | msgspec.UnsetType = msgspec.UNSET
+    pids: int | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def container(self) -> str:
@@ -204,29 +205,42 @@ def lasts(booking: Booking) -> bool:
     """Return whether a booking is still somebody's. A book may outlast the machine's boot, its programs do not."""
     if booking.boot and booking.boot != boot():
         return False
-    if booking.keeper == NAMED:
+    if booking.keeper == NAMED or elsewhere(booking):
         return True
-    return lives(booking.pid, booking.start) or is_held(booking.region) or bool(holders(booking)) or _used(booking)
+    return lives(booking.pid, booking.start) or is_held(booking.region) or used(booking) or bool(holders(booking))
+
+
+def elsewhere(booking: Booking) -> bool:
+    """Return whether a container's share was booked in another PID namespace, as a plugin's is another: here /proc does not tell
+    when the container has ended."""
+    return bool(booking.keeper and booking.pids) and pid_namespace() not in (0, booking.pids)
 
 
 def holders(booking: Booking) -> tuple[int, ...]:
     """The processes known to keep a booking alive, the leader first. Others may hold its region unseen."""
     leader = (booking.pid,) if lives(booking.pid, booking.start) else ()
     if booking.keeper:  # in its region processes stand by the numbers that they have in their containers
-        members = heirs(booking.region, mark(booking.pid, booking.start), booking.container)
+        members = heirs(booking.region, mark(booking.pid, booking.start), booking.container, mounted=True)
         return leader + tuple(pid for pid in members if pid not in leader)
     attached = tuple(pid for pid in live_slots(booking.region).values() if pid not in leader)
     return leader + attached or heirs(booking.region, mark(booking.pid, booking.start))
 
 
-def _used(booking: Booking) -> bool:
+def used(booking: Booking) -> bool:
     """Return whether a container uses its region, which its locks tell every user."""
-    return bool(booking.keeper and live_slots(booking.region))
+    return bool(booking.keeper and locked_slots(booking.region))
+
+
+def alive(booking: Booking) -> Collection[int]:
+    """The slots of its region whose owners live. Of a container by their locks alone: what stands in them is its word, and its
+    numbers of processes are not the machine's."""
+    return locked_slots(booking.region) if booking.keeper else live_slots(booking.region)
 
 
 def followers(booking: Booking) -> tuple[int, ...]:
     """The processes that keep a booking alive beside its leader."""
-    here = {*live_slots(booking.region).values(), *heirs(booking.region, mark(booking.pid, booking.start))}
+    attached = () if booking.keeper else live_slots(booking.region).values()
+    here = {*attached, *heirs(booking.region, mark(booking.pid, booking.start))}
     return tuple(sorted(here - {booking.pid}))
 
 

@@ -69,7 +69,9 @@ class ForeignPrograms:
                 self._warned[directory] = str(error)
             there = self._last.get(directory, [])
         self._last[directory] = there
-        living = [booking for booking in there if (directory, booking.id) not in self._over and self._lasts(booking)]
+        # a container is started again: what ended once is over for programs alone
+        asked = [booking for booking in there if booking.keeper or (directory, booking.id) not in self._over]
+        living = [booking for booking in asked if self._lasts(booking)]
         self._over = {key for key in self._over if key[0] != directory}
         self._over |= {(directory, booking.id) for booking in there if booking not in living}
         return living

@@ -12,8 +12,10 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import resource
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -83,6 +85,18 @@ def boot() -> str:
         return ""
 
 
+FIRST_NAMESPACE: Final = 0xEFFFFFFC
+"""The number of the machine's own PID namespace (Linux, include/linux/proc_ns.h), where /proc tells of all processes."""
+
+
+def pid_namespace() -> int:
+    """The number of this process's PID namespace; 0 where the kernel tells none."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
 def start_time(pid: int) -> int:
     """Clock ticks since boot at which the process started; 0 when it is gone or only waits to be reaped."""
     try:
@@ -104,16 +118,19 @@ def region_of(pid: int) -> str:
     return os.fsdecode(variable_of(pid, REGION_VARIABLE))
 
 
-def heirs(region: str, marked: int, container: str = "") -> tuple[int, ...]:
+def heirs(region: str, marked: int, container: str = "", *, mounted: bool = False) -> tuple[int, ...]:
     """Processes that carry this mark, whose environment names this region (only one's own are seen), or that run in this
-    container: they may open the card at any time."""
+    container: they may open the card at any time. ``mounted``: also those that have the region at its path as a mount, as every
+    container of a share has and nobody else."""
     named = f"{REGION_VARIABLE}={region}".encode()
     number = str(marked).encode()
+    has = _having(region) if mounted else None
     found = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
-        its = _carries(entry.path, number) or _names(entry.path, named) or (container and _within(entry.path, container.encode()))
+        its = (_carries(entry.path, number) or _names(entry.path, named)
+               or (container and _within(entry.path, container.encode())) or (has and has(entry.path)))  # fmt: skip
         if its and start_time(int(entry.name)):
             found.append(int(entry.name))
     return tuple(sorted(found))
@@ -135,6 +152,38 @@ def _within(process: str, container: bytes) -> bool:
     except OSError:
         return False
     return any(container in group and b"conmon" not in group for group in groups)
+
+
+def _having(region: str) -> Callable[[str], bool]:
+    """Tell of processes whether they have a mount at the region's path, or below where their root is about to be. /proc shows the
+    mounts to every user, also before a container's program begins.
+
+    Each mount namespace is read once: it is known by its first mount's number, which no other has. Ours has no container's.
+    """
+    ending = region.encode()
+    known = {_mounts("/proc/self", first=True): False, b"": False}
+
+    def has(process: str) -> bool:
+        space = _mounts(process, first=True)
+        if space not in known:
+            lines = (line.split(b" ", 5) for line in _mounts(process).split(b"\n"))
+            known[space] = any(_unescaped(line[4]).endswith(ending) for line in lines if len(line) > 4)
+        return known[space]
+
+    return has
+
+
+def _mounts(process: str, *, first: bool = False) -> bytes:
+    """The mounts that a process sees, or the number of the first; empty where it cannot be told."""
+    try:
+        with open(f"{process}/mountinfo", "rb", buffering=0) as file:
+            return file.read(16).split(maxsplit=1)[0] if first else file.readall()
+    except (OSError, IndexError):  # ended; or it has no mounts any more
+        return b""
+
+
+def _unescaped(path: bytes) -> bytes:
+    return re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8) & 255]), path)
 
 
 def _names(process: str, variable: bytes) -> bool:

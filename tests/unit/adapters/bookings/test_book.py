@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -15,9 +16,12 @@ import msgspec
 import pytest
 
 from pumice.adapters.bookings import book as bookings_module
-from pumice.adapters.bookings.book import BookedCard, Booking, holders, lasts, living, opened
+from pumice.adapters.bookings.book import CONTAINER, BookedCard, Booking, alive, holders, lasts, living, opened
 from pumice.adapters.bookings.foreign import ForeignPrograms
-from pumice.adapters.bookings.processes import boot, heirs, is_held, lives, mark, start_time
+from pumice.adapters.bookings.processes import boot, heirs, hold, is_held, lives, mark, pid_namespace, start_time
+from pumice.adapters.region.extension import live_slots
+from pumice.adapters.region.reader import V12
+from pumice.adapters.region.writer import create_region
 from pumice.local.allocator import Allocator, Refused
 from pumice.local.place import of_cards
 from pumice.local.plugin import serving
@@ -368,6 +372,80 @@ def test_a_held_region_keeps_a_booking_whose_processes_cannot_be_seen(tmp_path: 
         assert lasts(unseen)
         program.kill()
     assert not lasts(unseen)
+
+
+def kept(region: Path, pids: int = 0) -> Booking:
+    """A container's share whose leader is gone and whose id is not known."""
+    return msgspec.structs.replace(booking(start=1, region=str(region)), pid=0, keeper=CONTAINER, boot=boot(), pids=pids)
+
+
+UNSHARE = ["unshare", "--mount", *(["--map-root-user"] if os.getuid() else [])]
+
+
+@pytest.mark.parametrize("root", ["", "bundle/rootfs"], ids=["running", "before its root is its own"])
+def test_a_container_that_nothing_names_is_known_by_its_mount_of_the_region(tmp_path: Path, root: str) -> None:
+    """As after its deletion by force, to other users where root's files are closed, or without a cgroup of its own."""
+    if subprocess.run([*UNSHARE, "true"], check=False).returncode:
+        pytest.skip("no mounts of one's own here")
+    region = tmp_path / "with a blank" / "regions" / "r1_1-1" / "vgpu.cache"
+    inside = Path(f"{tmp_path / root}{region}") if root else region
+    for path in {region, inside}:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"")
+    share, other = kept(region), kept(region.parent.with_name("r2_1-1") / "vgpu.cache")
+    assert not lasts(share)
+    script = 'mount --bind "$1" "$2" && echo && exec env -i sleep 60'
+    container = subprocess.Popen([*UNSHARE, "sh", "-c", script, "sh", region, inside], stdout=subprocess.PIPE)
+    try:
+        assert container.stdout is not None
+        assert container.stdout.readline() == b"\n"
+        assert holders(share) == (container.pid,)
+        assert lasts(share)
+        assert not lasts(other)
+    finally:
+        container.kill()
+        container.communicate()
+    assert not lasts(share)
+
+
+def test_what_a_container_writes_into_its_region_does_not_keep_its_share(tmp_path: Path) -> None:
+    """A slot without a lock that names a process of the machine, or of the container, by the same number."""
+    region = tmp_path / "r1_1-1" / "vgpu.cache"
+    create_region(region, {0: (3000 * MIB, 50)})
+    with region.open("r+b") as file:
+        os.pwrite(file.fileno(), struct.pack("<i", 1), V12.trailer)
+        os.pwrite(file.fileno(), struct.pack("<2i", os.getpid(), os.getpid()), V12.slots)
+            os.pwrite(file.fileno(), struct.pack("<i", 1), V12.slots + V12.status)
+    share = kept(region)
+    assert live_slots(region) == {0: os.getpid()}, "so a program of `pumice run` would count"
+    assert not alive(share)
+    assert not lasts(share)
+
+
+def test_where_the_processes_of_a_container_are_not_seen_its_share_lasts_as_long_as_it_is_booked(tmp_path: Path) -> None:
+    """As in a node plugin without the host's processes; what is in the book of an earlier boot is over there, too."""
+    nowhere = tmp_path / "r1_1-1" / "vgpu.cache"
+    here, there = kept(nowhere, pid_namespace()), kept(nowhere, pid_namespace() + 1)
+    assert [lasts(one) for one in (here, there)] == [False, True]
+    assert not lasts(msgspec.structs.replace(there, boot="0f0f0f0f-0000-4000-8000-000000000000"))
+    put(tmp_path, there)
+    assert [one.pids for one in living(tmp_path)] == [pid_namespace() + 1]
+
+
+def test_a_container_that_is_started_again_holds_its_card_again_in_a_plugins_eyes(tmp_path: Path) -> None:
+    region = tmp_path / "r1_1-1" / "vgpu.cache"
+    region.parent.mkdir()
+    region.write_bytes(b"")
+    plugin = ForeignPrograms([tmp_path])
+    content = {"version": 3, "bookings": [kept(region, pid_namespace())]}
+    (tmp_path / "bookings.json").write_bytes(msgspec.json.encode(content))
+    assert plugin.look() == {}
+    lock = hold(region)
+    try:
+        assert set(plugin.look()) == {CARDS[0].uuid}
+    finally:
+        os.close(lock)
+    assert plugin.look() == {}
 
 
 @pytest.mark.parametrize("text", ['{"x":' + "[" * 100_000, '{"version": 1, "bookings": -1}', '{"version": 1, "bookings": 1e308}'])
