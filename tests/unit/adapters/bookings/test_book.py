@@ -202,6 +202,17 @@ def test_only_regions_in_our_own_folder_are_ever_removed(tmp_path: Path) -> None
     assert not ours.exists()
 
 
+@pytest.mark.parametrize("folder", ["regions", "limits"])
+def test_nothing_is_removed_through_a_link_that_somebody_put_in_place_of_our_folder(tmp_path: Path, folder: str) -> None:
+    place, theirs = tmp_path / "place", tmp_path / "home"
+    (theirs / "papers").mkdir(parents=True)
+    place.mkdir()
+    (place / folder).symlink_to(theirs)
+    with opened(place) as bookings:
+        bookings.sweep()
+    assert (theirs / "papers").exists()
+
+
 def test_a_command_cannot_give_orders_to_the_terminal_of_who_lists_it() -> None:
     loud = msgspec.structs.replace(booking(), command=["train\x1b]0;owned\x07", "a\nb"])
     assert loud.line == "train?]0;owned? a?b"
@@ -415,7 +426,7 @@ def test_what_a_container_writes_into_its_region_does_not_keep_its_share(tmp_pat
     with region.open("r+b") as file:
         os.pwrite(file.fileno(), struct.pack("<i", 1), V12.trailer)
         os.pwrite(file.fileno(), struct.pack("<2i", os.getpid(), os.getpid()), V12.slots)
-            os.pwrite(file.fileno(), struct.pack("<i", 1), V12.slots + V12.status)
+        os.pwrite(file.fileno(), struct.pack("<i", 1), V12.slots + V12.status)
     share = kept(region)
     assert live_slots(region) == {0: os.getpid()}, "so a program of `pumice run` would count"
     assert not alive(share)
