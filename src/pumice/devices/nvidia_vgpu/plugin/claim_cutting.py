@@ -79,7 +79,7 @@ class ClaimSlices:
 
 
 class Holders:
-    """Who holds slices: claims by their names in the journal, and pods as the node's plugin counts them."""
+    """The holders of slices: claims by their names in the journal, and pods as the node's plugin counts them."""
 
     def __init__(self) -> None:
         self._pods = Owners()
