@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -142,6 +143,12 @@ def test_without_an_engine_one_is_told_what_to_do(here: OneMachine) -> None:
         (["--memory", "1G", "--restart=on-failure:3", "image"], "pumice share create"),
         (["--memory", "1G", "-it", "--cidfile=/x", "image"], "when the container has ended"),
         (["--memory", "1G", "--", "--gpus", "all", "image"], "pumice opens the cards"),
+        (["--memory", "1G", "-dp", "80:80", "--restart", "always", "image"], "pumice share create"),
+        (["--memory", "1G", "-itv", "/a:/b", "--cidfile", "/x", "image"], "when the container has ended"),
+        (["--memory", "1G", "-d", "--rmi", "--gpus", "all", "image"], "pumice opens the cards"),
+        (["--memory", "1G", "-v/a:/b", "-e", "A=B", "--restart", "always", "image"], "pumice share create"),
+        (["-m8G", "image"], "-m 8G: here it is RAM"),
+        (["-itm", "8G", "image"], "-m 8G: here it is RAM"),
         (["--memory", "nan", "image"], "--memory nan"),
         (["--engine", "/bin/true", "--memory", "1G", "image"], "must be docker, podman or nerdctl"),
     ],
@@ -158,6 +165,25 @@ def test_an_engine_of_another_machine_is_refused(engine: Engine) -> None:
     done = engine.run("--memory", "1G", "image", DOCKER_HOST="tcp://10.0.0.1:2375")
     assert done.returncode == 2
     assert "shares are of this machine's cards" in done.stderr
+
+
+def test_nothing_that_a_container_loads_and_nothing_that_is_swept_lies_where_others_write(engine: Engine, tmp_path: Path) -> None:
+    """The folder of the book is everybody's: whoever puts a link or a folder of his own in a place there gains nothing by it."""
+    book, theirs = engine.here.directory / "run", tmp_path / "theirs"
+    (theirs / "kept").mkdir(parents=True)
+    engine.start("--memory", "1G", "image")
+    sources = dict(re.findall("type=bind,source=([^,]*),target=([^,]*)", "\n".join(engine.said)))
+    for source, target in sources.items():
+        if target in ("/etc/ld.so.preload", "/usr/local/vgpu/libvgpu.so"):
+            assert not Path(source).is_relative_to(book)
+    for folder in ("limits", "regions"):
+        (book / folder).rename(book / f"was-{folder}")
+        (book / folder).symlink_to(theirs)
+    refused = engine.run("--memory", "1G", "image")
+    assert refused.returncode == 2
+    assert "is a link, which no pumice has made" in refused.stderr
+    assert engine.here.ps() != [], "who only reads follows no link either"
+    assert [path.name for path in theirs.iterdir()] == ["kept"], "nothing is removed or made through a link"
 
 
 # -- Shares with a name -----------------------------------------------------------------------------------------------
@@ -242,6 +268,22 @@ def test_a_share_in_use_is_deleted_by_force_alone_and_free_when_its_containers_h
         container.kill()
         container.wait()
     assert here.run("--memory", "100%", "--", "true").returncode == 0
+
+
+def test_a_file_of_the_same_name_for_another_book_is_neither_written_over_nor_removed(here: OneMachine, tmp_path: Path) -> None:
+    assert share(here, "create", "train", "--memory", "1G").returncode == 0
+    (file,) = (here.directory.parent / "cdi").iterdir()
+    others = tmp_path / "region"
+    others.touch()
+    file.write_text(file.read_text().replace(named(here)[0]["region"], str(others)))
+    assert share(here, "delete", "train").returncode == 0
+    assert file.exists()
+    refused = share(here, "create", "train", "--memory", "1G")
+    assert refused.returncode == 2
+    assert "a share of another book has this name" in refused.stderr
+    assert (file.exists(), named(here)) == (True, [])
+    others.unlink()
+    assert share(here, "create", "train", "--memory", "1G").returncode == 0
 
 
 def test_what_is_gone_already_is_no_obstacle(here: OneMachine) -> None:

@@ -7,8 +7,8 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MOST = 64 << 20
@@ -51,6 +51,17 @@ def replace_file(path: Path, content: bytes, mode: int, *, draft: Path | None = 
         with suppress(OSError):
             draft.unlink()
         raise
+
+
+@contextmanager
+def open_folder(path: Path | str, *, within: int | None = None) -> Iterator[int]:
+    """The descriptor of a folder itself, never of what a link leads to: where others may write beside it, a path may lead
+    elsewhere the next moment. ``within``: of the folder that it lies in. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:

@@ -28,13 +28,14 @@ NO_ENGINE: Final = (
     "a container by `pumice run`"
 )
 SWITCHES: Final = frozenset((
-    "--detach", "--disable-content-trust", "--help", "--init", "--interactive", "--no-healthcheck", "--no-hosts",
-    "--oom-kill-disable", "--privileged", "--publish-all", "--quiet", "--read-only", "--replace", "--rm", "--sig-proxy",
-    "--tls-verify", "--tty",
+    "--detach", "--disable-content-trust", "--env-host", "--help", "--http-proxy", "--init", "--interactive", "--no-healthcheck",
+    "--no-hostname", "--no-hosts", "--oom-kill-disable", "--passwd", "--privileged", "--publish-all", "--quiet", "--read-only",
+    "--read-only-tmpfs", "--replace", "--rm", "--rmi", "--rootfs", "--sig-proxy", "--tls-verify", "--tty", "--unsetenv-all",
+    "--use-api-socket",
 ))  # fmt: skip
 """Options of `docker run` and `podman run` that take no value of their own, so that the next word may be the image."""
-LETTERS: Final = frozenset("ditPq")
-"""Their short forms."""
+SHORT_SWITCHES: Final = "ditPq"
+"""Their short forms, of which several may stand in one word, with one at its end that takes a value: `-dp 80:80`, `-itm8G`."""
 OURS: Final = ("--cores", "--gpu", "--priority", "--emulated", "--engine")
 REFUSED: Final = {
     "--cidfile": "pumice keeps that file, to see when the container has ended",
@@ -139,9 +140,15 @@ def _options(words: Sequence[str]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
-        name, equals, value = rest.pop(0).partition("=")
-        alone = equals or name in SWITCHES or LETTERS.issuperset(name[1:])
-        if rest and not alone and (name.startswith("--") or len(name) == 2):
-            value = rest.pop(0)
-        found.append((name, value))
+        word = rest.pop(0)
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            found.append((name, value if equals or name in SWITCHES or not rest else rest.pop(0)))
+            continue
+        letters = word[1:]
+        switches = letters[: len(letters) - len(letters.lstrip(SHORT_SWITCHES))]
+        found += [(f"-{letter}", "") for letter in switches]
+        last, value = letters[len(switches) : len(switches) + 1], letters[len(switches) + 1 :].removeprefix("=")
+        if last and last != "=":
+            found.append((f"-{last}", value or (rest.pop(0) if rest else "")))
     return found

@@ -18,7 +18,7 @@ from msgspec import structs
 from pumice.adapters.bookings.book import CONTAINER, NAMED, BookedCard, Booking, holders, opened
 from pumice.adapters.region.extension import live_slots
 from pumice.adapters.region.folders import page_beside
-from pumice.adapters.regular_files import content_of
+from pumice.adapters.regular_files import content_of, open_folder, replace_file
 from pumice.local.people import refuse_stranger
 from pumice.local.place import Place
 from pumice.model.amount import MIB
@@ -31,6 +31,8 @@ CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """Where engines look for CDI files (CDI, pkg/cdi/default-cache.go)."""
 LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
 PRELOAD: Final = "/etc/ld.so.preload"
+LOADED: Final = Path(__file__).with_name("ld.so.preload")
+"""The loader's list, which names LIBRARY: of the installation, as the library is. The book's folder is everybody's to write."""
 _READ_ONLY: Final = ("ro", "nosuid", "nodev", "bind")
 _WRITABLE: Final = ("rw", "nosuid", "nodev", "bind")
 
@@ -41,24 +43,22 @@ def page_order(booking: Booking) -> list[tuple[BookedCard, PodDevice]]:
 
 
 def write_page(booking: Booking) -> None:
-    """Lay the limits page, and the loader's list with the library, beside the region. Raises Unavailable."""
+    """Lay the limits page beside the region. Others may write in the folder of the book: nothing is followed out of it, and what
+    is there already is never written to. Raises Unavailable."""
     page = page_beside(Path(booking.region))
     cards = tuple(GrantedCard(device.uuid, device.memory * MIB, device.cores) for _, device in page_order(booking))
+    content = limits_page.render(LimitsPage(cards, booking.region, priority=booking.priority))
     try:
-        page.parent.mkdir(parents=True)
-        for path, content in (
-            (page, limits_page.render(LimitsPage(cards, booking.region, priority=booking.priority))),
-            (_preload(page), LIBRARY.encode() + b"\n"),
-        ):
-            path.write_bytes(content)
-            path.chmod(0o644)
-        page.parent.chmod(0o755)
+        with open_folder(page.parent.parent) as pages:
+            os.mkdir(page.parent.name, 0o755, dir_fd=pages)
+            with open_folder(page.parent.name, within=pages) as own:
+                os.fchmod(own, 0o755)
+                descriptor = os.open(page.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=own)
+                with os.fdopen(descriptor, "wb") as file:
+                    os.fchmod(descriptor, 0o644)
+                    file.write(content)
     except OSError as error:
         raise Unavailable(f"{page}: the limits cannot be written: {error.strerror}") from error
-
-
-def _preload(page: Path) -> Path:
-    return page.with_name("ld.so.preload")
 
 
 def edits(booking: Booking, place: Place, library: Path, machine: Mapping[str, str]) -> cdi.Edits:
@@ -75,7 +75,7 @@ def edits(booking: Booking, place: Place, library: Path, machine: Mapping[str, s
     }
     mounts = [
         cdi.Mount(str(library), LIBRARY, _READ_ONLY),
-        cdi.Mount(str(_preload(page)), PRELOAD, _READ_ONLY),
+        cdi.Mount(str(LOADED), PRELOAD, _READ_ONLY),
         cdi.Mount(str(page), limits_page.PATH, _READ_ONLY),
         cdi.Mount(booking.region, booking.region, _WRITABLE),
         cdi.Mount(str(place.neighbours), str(place.neighbours), _WRITABLE),
@@ -126,17 +126,30 @@ def cards_of_toolkit(booking: Booking, folders: Iterable[Path] = CDI_FOLDERS) ->
 
 
 def write_device(booking: Booking, given: cdi.Edits, folder: Path) -> None:
-    """Write the CDI file of a share, by which an engine knows ``pumice.io/share=NAME``. Raises BadInput."""
+    """Write the CDI file of a share, by which an engine knows ``pumice.io/share=NAME``. Raises BadInput, also where the name is
+    that of a share in another book (of an emulated machine, or another user's)."""
     path = folder / cdi.named_share_file_name(booking.id)
-    draft = path.with_name(f".{path.name}")
     spec = cdi.Specification(cdi.VERSION, f"{cdi.OWN_VENDOR}/{cdi.SHARE}", (cdi.Device(booking.id, given),))
+    other = _region_in(path)
+    if other not in ("", booking.region) and Path(other).exists():
+        raise BadInput(f"{path}: a share of another book has this name, with the region {other}; choose another name")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(cdi.render(spec))
-        draft.rename(path)
+        replace_file(path, cdi.render(spec), 0o644)
     except OSError as error:
         raise BadInput(f"{path}: the CDI file cannot be written: {error.strerror}; run it as root, or name a folder with "
                        "--cdi-dir that the engine reads") from error  # fmt: skip
+
+
+def _region_in(path: Path) -> str:
+    """Return the region of the share that a CDI file of ours is for; empty where it says none."""
+    try:
+        spec = cdi.parse(content_of(path))
+    except (BadInput, OSError):
+        return ""
+    prefix = f"{variables.SHARED_CACHE}="
+    words = [word for device in spec.devices for word in device.container_edits.env]
+    return next((word.removeprefix(prefix) for word in words if word.startswith(prefix)), "")
 
 
 def end(name: str, place: Place, user: int, folder: Path, force: bool = False) -> None:
@@ -150,7 +163,7 @@ def end(name: str, place: Place, user: int, folder: Path, force: bool = False) -
         used = bool(live_slots(booking.region)) or bool(holders(booking))
         if used and not force:
             raise BadInput(f"{name}: containers use it; stop them first, or --force: it is free then once the last has ended")
-        remove_device(name, folder)
+        remove_device(booking, folder)
         if used:
             bookings.replace(structs.replace(booking, keeper=CONTAINER))
         else:
@@ -159,9 +172,11 @@ def end(name: str, place: Place, user: int, folder: Path, force: bool = False) -
         bookings.sweep()
 
 
-def remove_device(name: str, folder: Path) -> None:
-    """Remove the CDI file of a share, if there is one. Raises BadInput."""
-    path = folder / cdi.named_share_file_name(name)
+def remove_device(booking: Booking, folder: Path) -> None:
+    """Remove the CDI file of a share, if there is one and it is this share's. Raises BadInput."""
+    path = folder / cdi.named_share_file_name(booking.id)
+    if _region_in(path) not in ("", booking.region):
+        return
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

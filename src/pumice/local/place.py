@@ -53,6 +53,8 @@ class Place(Struct, frozen=True):
                 with contextlib.suppress(FileExistsError):
                     folder.mkdir()
                     folder.chmod(mode)
+                if folder.is_symlink():
+                    raise Unavailable(f"{folder}: is a link, which no pumice has made; remove it")
         except OSError as error:
             raise Unavailable(f"{self.directory}: no place for bookings: {error.strerror}") from error
 

@@ -19,7 +19,7 @@ import msgspec
 
 from pumice.adapters.bookings.processes import boot, heirs, is_held, lives, mark
 from pumice.adapters.region.extension import live_slots
-from pumice.adapters.regular_files import content_of, lock_within, replace_file
+from pumice.adapters.regular_files import content_of, lock_within, open_folder, replace_file
 from pumice.model.errors import BadInput, Unavailable
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
@@ -149,14 +149,12 @@ class Bookings:
         By what lies in our own folder, never by a path in the file: anybody may have written that.
         """
         kept = {Path(booking.region).parent.name for booking in self.all}
-        found: list[Path] = []
         for kind in (REGIONS, PAGES):
-            with contextlib.suppress(OSError):
-                found += [Path(entry.path) for entry in os.scandir(self._directory / kind) if entry.name not in kept]
-        for folder in found:
-            import shutil  # rarely needed, and slow to load for a program that waits to start
+            with contextlib.suppress(OSError), open_folder(self._directory / kind) as folder:
+                for name in set(os.listdir(folder)) - kept:
+                    import shutil  # rarely needed, and slow to load for a program that waits to start
 
-            shutil.rmtree(folder, ignore_errors=True)
+                    shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
 
     def save(self) -> None:
         """Write beside the file and rename over it. Raises Unavailable; then nothing has changed."""

@@ -198,6 +198,17 @@ def test_only_regions_in_our_own_folder_are_ever_removed(tmp_path: Path) -> None
     assert not ours.exists()
 
 
+@pytest.mark.parametrize("folder", ["regions", "limits"])
+def test_nothing_is_removed_through_a_link_that_somebody_put_in_place_of_our_folder(tmp_path: Path, folder: str) -> None:
+    place, theirs = tmp_path / "place", tmp_path / "home"
+    (theirs / "papers").mkdir(parents=True)
+    place.mkdir()
+    (place / folder).symlink_to(theirs)
+    with opened(place) as bookings:
+        bookings.sweep()
+    assert (theirs / "papers").exists()
+
+
 def test_a_command_cannot_give_orders_to_the_terminal_of_who_lists_it() -> None:
     loud = msgspec.structs.replace(booking(), command=["train\x1b]0;owned\x07", "a\nb"])
     assert loud.line == "train?]0;owned? a?b"
