@@ -219,6 +219,10 @@ class Owners:
         """The name of the pod where it is known to be there and not to have ended, else empty."""
         return self._running.get(uid, "")
 
+    def holders(self) -> dict[str, str]:
+        """All pods that hold what they were given, by UID."""
+        return {uid: name for uid in (*self._running, *self._vanished) if (name := self.holds(uid))}
+
     def holds(self, uid: str) -> str:
         """The name of the pod where it still holds what it was given, else empty."""
         if uid in self._running:

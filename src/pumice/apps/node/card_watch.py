@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from pumice.adapters.bookings.foreign import ForeignPrograms
@@ -68,14 +68,17 @@ class CardWatch:
         """Look at everything with the next look: a card did not do what it should."""
         self._look_soon = True
 
-    async def look_at_slices(self) -> None:
-        cards = [card.uuid for card in self.facts if card.mig]
+    async def look_at_slices(self, also: Iterable[CardFacts] = ()) -> None:
+        """``also``: cards that are not shown yet."""
+        known = {card.uuid: card for card in (*self.facts, *also)}
+        cards = [card.uuid for card in known.values() if card.mig]
         if (uncut := self.uncut) is not None:
             self._uncut = await self._call(lambda: uncut(cards))
 
     async def start(self) -> None:
         """Look once. Raises CardsUnavailable."""
         facts = await self._call(self._cards.facts)
+        await self.look_at_slices(facts)
         self._take(facts)
         self._allocated = await self._call(self._foreign.look)
         if self._rule.off:
@@ -117,11 +120,13 @@ class CardWatch:
 
     async def _look_again(self) -> None:
         try:
-            self._take(await self._call(self._cards.facts))
+            facts = await self._call(self._cards.facts)
+            await self.look_at_slices(facts)  # who shows a card that is new tells at once that it cannot be cut
+            self._take(facts)
         except CardsUnavailable as error:
             log.warning("%s", error)
             self._health.watch(())
-        await self.look_at_slices()
+            await self.look_at_slices()
         for uuid in self._health.unhealthy:
             self._health.check(uuid, await self._call(lambda uuid=uuid: self._cards.answers(uuid)))  # type: ignore[misc]
 

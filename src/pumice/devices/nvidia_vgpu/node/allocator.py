@@ -226,6 +226,10 @@ class VgpuAllocator(Allocator):
         found = self._static.of(resource, ids)
         if isinstance(found, str):
             return found
+        claimed = self._claimed()
+        for card in (slice_.place.card for slice_ in found):
+            if why := claimed.get(card) or claimed.get(""):
+                return f"card {card} is {why}"
         minors = [self._minors.get(slice_.place.card, -1) for slice_ in found]
         return opened((), found, minors, self._sharing, self._response_options, self._rng)
 

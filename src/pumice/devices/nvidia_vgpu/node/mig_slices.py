@@ -48,8 +48,9 @@ class Given:
 class Cutter:
     """Synchronous and slow, as a driver is: callers run it in a thread. Several processes may cut one machine by turns."""
 
-    def __init__(self, slices: Slices, journal: Journal) -> None:
-        self._slices = slices
+    def __init__(self, slices: Slices, journal: Journal, recovers: Callable[[Entry], bool] = lambda entry: True) -> None:
+        """``recovers``: whether what a crash or a boot has left is this process's to put right; others' entries stay."""
+        self._slices, self._recovers = slices, recovers
         self._manager = SliceManager(journal, slices.slices, lambda step: act(slices, step))
         self._denied: dict[str, str] = {}
         """Cards that turned out at a cut to be none of ours to cut."""
@@ -115,11 +116,12 @@ class Cutter:
         return [slice_ for card in cards for slice_ in self._slices.slices(card)]
 
     def _recover(self, cards: Iterable[str], before: Entries, holds: Holds) -> Entries:
-        """The journal once it and the cards that answer are brought together; the others keep their entries."""
+        """The journal once it and the cards that answer are brought together; the others keep their entries, and so do those
+        that are not ours to recover."""
         seen = self._manager.observe(cards)
-        here = known(entry for entry in before if entry.place.card in seen)
+        here = known(entry for entry in before if entry.place.card in seen and self._recovers(entry))
         planned = recover([slice_ for slices in seen.values() for slice_ in slices], here, holds)
-        elsewhere = tuple(entry for entry in before if entry.place.card not in seen)
+        elsewhere = tuple(entry for entry in before if entry.place not in here)
         return self._manager.carry_out(Plan((*elsewhere, *planned.entries), planned.steps)).entries
 
 
@@ -145,6 +147,13 @@ CLAIM: Final = "claim "
 SliceEntries = Mapping[Place, Entry]
 Holds = Callable[[str], str]
 """The name of the pod of that UID where it still holds its slices, else empty; of a claim with the word before it."""
+MEDIA: Final = "+me"
+"""Ends the names of profiles with media extensions. A card has one set of those, wherever the slice with them lies."""
+
+
+def of_claim(entry: Entry) -> bool:
+    """Return whether a slice was cut for a claim: the UID of a pod has no stroke (``PreparedClaim.owner``)."""
+    return "/" in entry.owner
 
 
 def plan(
@@ -169,12 +178,14 @@ def plan(
         cover = (1 << profile.size) - 1 << place.start
         if cover & taken.get(place.card, 0):
             return f"the pod was given places of card {place.card} that lie over each other"
+        if any(other != place and _exclude(other, place) for other in wanted):
+            return f"the pod was given two slices with media extensions of card {place.card}, which has one set of them"
         taken[place.card] = cover | taken.get(place.card, 0)
         found, entry = there.get(place), records.get(place)
         if entry is not None and entry.owner != owner and (holder := holds(entry.owner)):
             return f"pod {holder} holds slice {place} of card {place.card}"
         if found is None:
-            for other in (s for s in seen if s.place.card == place.card and s.cover & cover):
+            for other in (s for s in seen if s.place.card == place.card and (s.cover & cover or _exclude(s.place, place))):
                 if reason := in_the_way(other, records, owner, holds):
                     return reason
                 removals += removal(other)
@@ -190,6 +201,11 @@ def plan(
             after[place] = Entry(place, owner, Phase.MADE, found.uuid)
     steps = dict.fromkeys(removals)  # one slice may lie under two places
     return Plan(tuple(after.values()), (*steps, *(step for _, two in sorted(makes, key=_largest_first) for step in two)))
+
+
+def _exclude(one: Place, other: Place) -> bool:
+    """Return whether a card has not both of them, though they lie beside each other."""
+    return one.card == other.card and one.profile.endswith(MEDIA) and other.profile.endswith(MEDIA)
 
 
 def ours(slice_: Slice, records: SliceEntries) -> bool:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-from pumice.devices.nvidia_vgpu.node.mig_slices import CLAIM, Cutter, Holds
+from pumice.devices.nvidia_vgpu.node.mig_slices import CLAIM, Cutter, Holds, of_claim
 from pumice.node.claims import ClaimShare, PreparedClaim
+from pumice.node.pods import NodePod, Status
+from pumice.node.slices import Owners
 from pumice.ports.slices import CutRefused, Journal, Place, SliceProfile, Slices
+from pumice.wire.objects import Meta
 
 log = logging.getLogger("pumice.node")
 T = TypeVar("T")
@@ -21,7 +24,7 @@ class ClaimSlices:
     """Synchronous and slow, as a driver is: callers run it in a thread, one call at a time."""
 
     def __init__(self, slices: Slices, journal: Journal) -> None:
-        self._slices, self._cutter = slices, Cutter(slices, journal)
+        self._slices, self._cutter = slices, Cutter(slices, journal, of_claim)
         self._offers: dict[str, tuple[SliceProfile, ...]] = {}
         self._settled: set[str] = set()
         """Cards of which journal and slices have been brought together."""
@@ -44,14 +47,16 @@ class ClaimSlices:
         """The cards that cannot be cut, and why."""
         return self._cutter.closed(cards)
 
-    def settle(self, cards: Iterable[str], holds: Holds) -> bool:
-        """Once a card: bring together what a crash, a reset or a boot has left. Return whether there was such a card. Raises
-        Unavailable."""
-        new = [card for card in cards if card not in self._settled]
-        if new:
+    def unsettled(self, cards: Iterable[str]) -> list[str]:
+        """The cards whose slices and journal were not brought together yet."""
+        return [card for card in cards if card not in self._settled]
+
+    def settle(self, cards: Iterable[str], holds: Holds) -> None:
+        """Once a card: bring together what a crash, a reset or a boot has left of claims' slices; those of pods are left to the
+        node's plugin. Raises Unavailable."""
+        if new := self.unsettled(cards):
             self._cutter.start(new, holds)
             self._settled.update(new)
-        return bool(new)
 
     def cut(self, claim: PreparedClaim, holds: Holds) -> PreparedClaim | str:
         """Return the claim with the UUIDs of its slices, made where they are missing; or why it cannot have them. Raises
@@ -73,16 +78,26 @@ class ClaimSlices:
         return msgspec.structs.replace(claim, shares=tuple(shares))
 
 
-def holder(claims: Iterable[PreparedClaim], pods: Iterable[Any], recorded: Collection[str]) -> Holds:
-    """Return who holds slices: claims by their names in the journal, and pods by UID. ``recorded``: UIDs of pods that
-    hold cards by the kubelet's record, be they there or not."""
-    found = {uid: f"of UID {uid}" for uid in recorded}
-    for pod in pods:
-        meta = pod["metadata"]
-        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
-            found[meta["uid"]] = f"{meta['namespace']}/{meta['name']}"
-    found |= {claim.owner: f"{CLAIM}{claim.key}" for claim in claims}
-    return lambda uid: found.get(uid, "")
+class Holders:
+    """The holders of slices: claims by their names in the journal, and pods as the node's plugin counts them."""
+
+    def __init__(self) -> None:
+        self._pods = Owners()
+
+    def look(self, pods: Iterable[Any], now: float) -> None:
+        """These pods, as the API server tells them, are there at this moment of a monotonic clock."""
+        self._pods.look([_seen(pod) for pod in pods], now)
+
+    def ask(self, claims: Iterable[PreparedClaim], recorded: Iterable[str]) -> Holds:
+        """Return who holds what now. ``recorded``: UIDs of pods that have cards by the kubelet's record, which is late."""
+        self._pods.ask({(uid, ""): frozenset() for uid in recorded})
+        found = self._pods.holders() | {claim.owner: f"{CLAIM}{claim.key}" for claim in claims}
+        return lambda uid: found.get(uid, "")
+
+
+def _seen(pod: Any) -> NodePod:
+    meta, phase = pod["metadata"], (pod.get("status") or {}).get("phase") or ""
+    return NodePod(Meta(meta["name"], meta["namespace"], meta["uid"]), status=Status(phase))
 
 
 def _place(share: ClaimShare) -> Place:

@@ -32,7 +32,7 @@ from pumice.apps.node.pages import PluginHealth, plugin_pages
 from pumice.devices.nvidia_vgpu.node import claims
 from pumice.devices.nvidia_vgpu.node.answer import NAMES, install
 from pumice.devices.nvidia_vgpu.node.mig_slices import Holds
-from pumice.devices.nvidia_vgpu.plugin.claim_cutting import ClaimSlices, holder, in_thread
+from pumice.devices.nvidia_vgpu.plugin.claim_cutting import ClaimSlices, Holders, in_thread
 from pumice.devices.nvidia_vgpu.plugin.claim_files import ClaimFiles
 from pumice.devices.nvidia_vgpu.plugin.claim_slices import publish, taints_of
 from pumice.effects.tasks import first, run_until
@@ -161,6 +161,9 @@ class NodeClaims:
         """Since when claims have vanished, where the kubelet's record cannot be read; and when they are looked at next."""
         self._look_at = 0.0
         self._turn = asyncio.Lock()
+        self._holders = Holders()
+        self._untold: dict[str, str] = {}
+        """Claims with slices on cards that were settled, whose files do not say which yet, and why not where that was logged."""
 
     async def resume(self) -> None:
         """Go on with the book of before. One that is damaged or lost is made anew of the claims that were answered."""
@@ -260,15 +263,16 @@ class NodeClaims:
             await in_thread(partial(self.mig.learn, cards))
 
     def _holder(self, pods: Sequence[Any], *more: PreparedClaim) -> Holds:
+        self._holders.look(pods, self.clock.monotonic())
         recorded = card_holders(self.settings.kubelet_dir / "device-plugins")
-        return holder([*self._claims.values(), *more], pods, recorded)
+        return self._holders.ask([*self._claims.values(), *more], recorded)
 
     async def _cut(self, claim: PreparedClaim, pods: Sequence[Any]) -> PreparedClaim | str:
         """Return the claim with the UUIDs of its slices; those that are there are left as they are."""
         if all(share.slice is None for share in claim.shares):
             return claim
         holds = self._holder(pods, claim)
-        await in_thread(partial(self.mig.settle, self._in_mig_mode(), holds))
+        await self._bring_together(holds)
         return await in_thread(partial(self.mig.cut, claim, holds))
 
     async def _cut_again(self, claim: PreparedClaim, pods: Sequence[Any]) -> PreparedClaim | str:
@@ -280,19 +284,34 @@ class NodeClaims:
             self._claims[found.uid] = found
         return found
 
-    async def _settle(self) -> None:
-        """Once a card: bring it and the journal together, and by that the claims' files, from which containers start again."""
+    async def _bring_together(self, holds: Holds) -> None:
+        """Once a card: bring it and the journal together. The files of its claims are to be told (``_settle``)."""
         cards = self._in_mig_mode()
-        if not cards:
+        new = self.mig.unsettled(cards)
+        for claim in self._claims.values():
+            if any(share.slice is not None and share.card in new for share in claim.shares):
+                self._untold.setdefault(claim.uid, "")
+        await in_thread(partial(self.mig.settle, cards, holds))
+
+    async def _settle(self) -> None:
+        """Settle cards that are new, and bring what came of it into the claims' files, from which containers start again."""
+        if not (self._untold or self.mig.unsettled(self._in_mig_mode())):
             return
         pods = await self._pods()
-        if await in_thread(partial(self.mig.settle, cards, self._holder(pods))):
-            for claim in [one for one in self._claims.values() if any(share.card in cards for share in one.shares)]:
-                found = await self._cut_again(claim, pods)
-                if isinstance(found, str):
-                    log.error("the slices of a claim are gone: %s", found)
-                else:
+        await self._bring_together(self._holder(pods))
+        self._untold = {uid: told for uid, told in self._untold.items() if uid in self._claims}
+        for uid, told in list(self._untold.items()):
+            try:
+                found = await self._cut_again(self._claims[uid], pods)
+                if isinstance(found, PreparedClaim):
                     await in_thread(partial(self._files.write, found))
+                    del self._untold[uid]
+                    continue
+            except (PumiceError, OSError) as error:
+                found = str(error)
+            if found != told:
+                log.error("the slices of a claim are gone: %s", found)
+            self._untold[uid] = found
 
     # -- who else is there --------------------------------------------------------------------------------------------
 
@@ -387,6 +406,7 @@ class NodeClaims:
         node, watch = self.settings.node_name, self.watch
         await self._learn()
         pods = await self._pods()
+        self._holders.look(pods, self.clock.monotonic())
         held, self._users = await self._annotated(pods), claims.users(pods)
         taints = taints_of([card.uuid for card in watch.facts], (TAINT_UNHEALTHY, watch.unhealthy), (TAINT_IN_USE, held),
                            (TAINT_PROGRAM, await in_thread(self._foreign.look)))  # fmt: skip

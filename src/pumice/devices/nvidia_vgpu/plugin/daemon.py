@@ -31,7 +31,7 @@ from pumice.apps.service.device_config import load_device_config, read_device_co
 from pumice.apps.service.worker import once
 from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
 from pumice.devices.nvidia_vgpu.node.answer import CONTROL_NODES, NAMES, ResponseOptions, install
-from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Given, Holds, StaticSlices
+from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter, Given, Holds, StaticSlices, foreign, of_claim
 from pumice.devices.nvidia_vgpu.node.sharing import Flags, Sharing, effective
 from pumice.devices.nvidia_vgpu.plugin.cdi_files import CdiFiles, CdiPlaces, KeptFiles
 from pumice.effects.tasks import first
@@ -39,11 +39,12 @@ from pumice.effects.vocabulary import EndPod, Event
 from pumice.model.errors import BadInput, Unavailable
 from pumice.node.pods import AllocatedIds
 from pumice.node.protocol import Conflict, Cut, Serve
+from pumice.node.slices import known
 from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.ports.mps import PROGRAM
-from pumice.ports.slices import Slice, Slices
+from pumice.ports.slices import Journal, Slice, Slices
 from pumice.wire import names
 from pumice.wire.document import safe_load_all
 from pumice.wire.kinds import CONFIGMAPS
@@ -113,7 +114,7 @@ def vgpu(
                                 by_name=not settings.response_options.cdi)  # fmt: skip
     if settings.mig_strategy == "mixed":
         return device_type
-    cutter = Cutter(slices or NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
+    cutter = Cutter(slices or NvmlSlices(), _journal(settings))
     return replace(device_type, learn=kept.learn,
                    slicer=partial(Slicing, cutter, partial(slice_owners, settings.booking_dirs)))
 
@@ -143,7 +144,7 @@ class Configured:
         static: StaticSlices | None = None
         if settings.mig_strategy == "mixed":
             sharing = replace(sharing, static_mig=True)
-            static = StaticSlices(await once("nvml", partial(_cut_already, settings.nvml)))
+            static = StaticSlices(await once("nvml", partial(_cut_already, settings.nvml, _journal(settings))))
         return VgpuAllocator(settings.node_name, sharing, options, self.rng,
                              advertise=settings.advertise, percentage=settings.advertise_percentage,
                              handshake=settings.handshake, static=static,
@@ -195,9 +196,13 @@ def _check(sharing: Sharing, settings: Settings) -> None:
                        "one container's; use none")  # fmt: skip
 
 
-def _cut_already(nvml: str) -> list[Slice]:
-    """The slices that are there. Raises Unavailable."""
-    return _there(nvml, None)[1]
+def _journal(settings: Settings) -> FileJournal:
+    return FileJournal(settings.hook_path / "vgpu" / "mig.json")
+
+
+def _cut_already(nvml: str, journal: Journal) -> list[Slice]:
+    """The slices that are there, but for those that the driver of claims has made. Raises Unavailable."""
+    return foreign(_there(nvml, None)[1], known(entry for entry in journal.read() if of_claim(entry)))
 
 
 def _there(nvml: str, given: Cards | None) -> tuple[tuple[CardFacts, ...], list[Slice]]:

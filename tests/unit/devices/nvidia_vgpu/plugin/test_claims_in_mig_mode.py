@@ -19,11 +19,12 @@ from pumice.apps.node.card_watch import CardWatch
 from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter
 from pumice.devices.nvidia_vgpu.plugin.claim_cutting import ClaimSlices
 from pumice.devices.nvidia_vgpu.plugin.claim_daemon import NodeClaims, Settings
+from pumice.devices.nvidia_vgpu.plugin.claim_files import ClaimFiles
 from pumice.model.errors import Unavailable
 from pumice.ports.cards import CardFacts
-from pumice.ports.clock import SystemClock
+from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.ports.slices import CutRefused, Entry, Phase, Place
+from pumice.ports.slices import CutRefused, Entry, NoRights, Phase, Place
 from pumice.wire.kinds import NODES, PODS, RESOURCE_CLAIMS
 
 CARD = CardFacts(0, "GPU-0", "NVIDIA A100-SXM4-80GB", 80 << 30, minor=0, mig=True)
@@ -77,13 +78,13 @@ class Machine:
         self.slices = RuledSlices({"GPU-0": "A100-SXM4-80GB" if card.mig else ""})
         self.journal = FileJournal(folder / "vgpu" / "mig.json")
 
-    async def driver(self) -> NodeClaims:
+    async def driver(self, clock: Clock | None = None) -> NodeClaims:
         settings = Settings("n1", kubelet_dir=self.folder / "kubelet", hook_path=self.folder / "vgpu",
                             lock_dir=self.folder / "lock", cdi_folder=self.folder / "cdi",
                             booking_dirs=(self.folder / "run",))  # fmt: skip
         watch = cast(CardWatch, SimpleNamespace(facts=(self.card,), unhealthy={}))
         found = NodeClaims(
-            settings, cast(Cluster, self.api), SystemClock(), watch, ClaimSlices(self.slices, self.journal)
+            settings, cast(Cluster, self.api), clock or SystemClock(), watch, ClaimSlices(self.slices, self.journal)
         )
         await found.resume()
         return found
@@ -97,6 +98,23 @@ class Machine:
 
     def cut(self) -> dict[str, str]:
         return {str(slice_.place): slice_.uuid for slice_ in self.slices.slices("GPU-0")}
+
+    def cut_for_pod(self, place: str, start: int) -> None:
+        Cutter(self.slices, self.journal).cut([Place("GPU-0", place, start)], "p", lambda uid: "default/p")
+
+    def reset(self) -> None:
+        """The card forgets its slices, and those made from now on have other UUIDs."""
+        self.slices = RuledSlices({"GPU-0": "A100-SXM4-80GB"})
+        self.slices._made = 100
+
+    def recorded(self) -> None:
+        """The kubelet's record names pod p."""
+        entry = {"PodUID": "p", "ContainerName": "c", "ResourceName": "volcano.sh/vgpu-memory",
+                 "DeviceIDs": {"0": ["GPU-0-3"]}, "AllocResp": ""}  # fmt: skip
+        folder = self.folder / "kubelet" / "device-plugins"
+        folder.mkdir(parents=True)
+        record = {"Data": {"PodDeviceEntries": [entry], "RegisteredDevices": {}}, "Checksum": 0}
+        (folder / "kubelet_internal_checkpoint").write_text(json.dumps(record))
 
     def booked(self) -> list[str]:
         return [one.name for one in book.prepared(self.folder / "run")]
@@ -261,6 +279,165 @@ def test_after_a_reset_the_slices_of_claims_are_made_again_and_their_files_say_w
         assert machine.cut() == {"1g.10gb@4": machine.visible("a")}
         assert machine.visible("a") != old
         assert [one.shares[0].visible for one in book.prepared(tmp_path / "run")] == [machine.visible("a")]
+
+    played(work())
+
+
+def pod_p(phase: str = "Running") -> Any:
+    """It has a share of another card too: what the kubelet's record says of it is explained by that."""
+    notes = {"volcano.sh/vgpu-node": "n1", "volcano.sh/vgpu-ids-new": "GPU-1,NVIDIA,1000,10:;"}
+    meta = {"uid": "p", "name": "p", "namespace": "default", "annotations": notes}
+    return {"metadata": meta, "spec": {"containers": []}, "status": {"phase": phase}}
+
+
+class Hand(SystemClock):
+    """A clock that is set by hand."""
+
+    now_is = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_is
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_an_ended_pod_holds_no_slice_though_the_kubelets_record_names_it(tmp_path: Path, phase: str) -> None:
+    async def work() -> None:
+        machine = Machine(tmp_path, Api(b=HALF))
+        machine.cut_for_pod("2g.20gb", 0)
+        machine.recorded()
+        machine.api.pods = [pod_p()]
+        driver = await machine.driver()
+        await driver.put_right()
+        assert "pod default/p holds slice 2g.20gb@0" in await refused(driver, "b")
+        machine.api.pods = [pod_p(phase)]
+        await given(driver, "b")
+        assert list(machine.cut()) == ["3g.40gb@0"]
+
+    played(work())
+
+
+def test_a_pod_that_vanished_holds_its_slice_for_ten_seconds(tmp_path: Path) -> None:
+    async def work() -> None:
+        machine, clock = Machine(tmp_path, Api(b=HALF)), Hand()
+        machine.cut_for_pod("2g.20gb", 0)
+        machine.recorded()
+        driver = await machine.driver(clock)
+        assert "pod of UID p holds slice 2g.20gb@0" in await refused(driver, "b")
+        clock.now_is = 9.0
+        assert "pod of UID p holds slice 2g.20gb@0" in await refused(driver, "b")
+        clock.now_is = 10.0
+        await given(driver, "b")
+
+    played(work())
+
+
+@pytest.mark.parametrize("pods", [[], [pod_p("Succeeded")], [pod_p()]])
+def test_after_a_boot_slices_of_pods_are_left_to_the_plugin(tmp_path: Path, pods: list[Any]) -> None:
+    async def work() -> None:
+        machine = Machine(tmp_path, Api(a=ONE))
+        machine.cut_for_pod("2g.20gb", 0)
+        machine.recorded()
+        machine.api.pods = pods
+        before = machine.journal.read()
+        machine.reset()
+        driver = await machine.driver()
+        await driver.put_right()
+        assert (machine.cut(), machine.journal.read()) == ({}, before)
+        await given(driver, "a")
+        assert list(machine.cut()) == ["1g.10gb@4"]
+
+    played(work())
+
+
+def test_a_driver_without_rights_spoils_no_running_pods_slice(tmp_path: Path) -> None:
+    async def work() -> None:
+        machine = Machine(tmp_path, Api(a=ONE))
+        machine.cut_for_pod("2g.20gb", 0)
+        machine.api.pods = [pod_p()]
+        machine.reset()
+        whole = machine.slices.make
+
+        def refusing(place: Place) -> None:
+            raise NoRights("no SYS_ADMIN")
+
+        machine.slices.make = refusing  # type: ignore[method-assign]
+        driver = await machine.driver()
+        await driver.put_right()
+        assert "no SYS_ADMIN" in await refused(driver, "a")
+        machine.slices.make = whole  # type: ignore[method-assign]
+        assert Cutter(machine.slices, machine.journal).start(["GPU-0"], lambda uid: "default/p" if uid == "p" else "")
+        assert list(machine.cut()) == ["2g.20gb@0"]
+
+    played(work())
+
+
+MEDIA, MEDIA_TOO = "gpu-0-mig-1g10gbme-20-4", "gpu-0-mig-1g10gbme-20-6"
+
+
+def test_the_media_extensions_of_an_ended_claim_are_in_the_way_wherever_they_lie(tmp_path: Path) -> None:
+    async def work() -> None:
+        machine = Machine(tmp_path, Api(a=MEDIA, b=OTHER, c=MEDIA_TOO))
+        driver = await machine.driver()
+        await given(driver, "a")
+        await given(driver, "b")
+        found = Cutter(machine.slices, machine.journal).cut(
+            [Place("GPU-0", "1g.10gb+me", 6)], "p", lambda uid: "claim default/a" if uid.startswith("a/") else ""
+        )
+        assert found == "claim default/a holds slice 1g.10gb+me@4 of card GPU-0"
+        await driver.unprepare(key("a"))
+        await given(driver, "c")
+        assert sorted(machine.cut()) == ["1g.10gb+me@6", "1g.10gb@5"]
+
+    played(work())
+
+
+def test_no_claim_has_two_slices_with_media_extensions_of_one_card(tmp_path: Path) -> None:
+    async def work() -> None:
+        machine = Machine(tmp_path, Api(a=MEDIA, c=f"x:{MEDIA} y:{MEDIA_TOO}"))
+        driver = await machine.driver()
+        await given(driver, "a")
+        await driver.unprepare(key("a"))
+        assert "two slices with media extensions of card GPU-0" in await refused(driver, "c")
+
+    played(work())
+
+
+def test_the_files_of_other_claims_say_their_new_slices_though_a_prepare_settled_the_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        machine = Machine(tmp_path, Api(a=ONE, b=OTHER, c=HALF))
+        driver = await machine.driver()
+        await given(driver, "a")
+        await given(driver, "b")
+        machine.reset()
+        driver = await machine.driver()
+        await given(driver, "c")
+
+        def full(files: Any, claim: Any) -> None:
+            raise OSError(28, "No space left")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(ClaimFiles, "write", full)
+            await driver.put_right()
+        await driver.put_right()
+        cut = machine.cut()
+        assert (machine.visible("a"), machine.visible("b")) == (cut["1g.10gb@4"], cut["1g.10gb@5"])
+        assert [one.shares[0].visible for one in book.prepared(tmp_path / "run")] == list(
+            map(machine.visible, ("a", "b", "c"))
+        )
+
+    played(work())
+
+
+def test_pods_are_listed_for_slices_only_where_something_is_to_be_settled(tmp_path: Path) -> None:
+    async def work() -> None:
+        machine = Machine(tmp_path, Api(a=ONE))
+        driver = await machine.driver()
+        await given(driver, "a")
+        await driver.put_right()
+        del machine.api.pods
+        await driver.put_right()
 
     played(work())
 
