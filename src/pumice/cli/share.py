@@ -17,7 +17,6 @@ from pumice.cli.local_view import as_json, places
 from pumice.cli.ps import Output, show
 from pumice.cli.share_options import CORES, EMULATED, GPU, GPUS, MEMORY, PRIORITY, book, request_of
 from pumice.cli.tables import wide_console
-from pumice.local import containers, start
 from pumice.local.shares import shares
 from pumice.model.errors import BadInput, PumiceError
 from pumice.wire import cdi
@@ -48,6 +47,8 @@ def create(
 ) -> None:  # fmt: skip
     """Book a share under a name, write its CDI file, and print the name. It is kept until `pumice share delete` or the next boot;
     containers that have it at the same time share it."""
+    from pumice.local import containers, start  # only here: help and completion need no allocator
+
     if name and (not NAME.fullmatch(name) or NUMBERED.fullmatch(name)):
         raise BadInput(f"{name!r} is no name of a share: up to 63 small letters, digits and hyphens, a letter first; not r1, r2")
     request, command = request_of(memory, cores, gpu, gpus, priority), ["pumice", "share", "create", name]
@@ -88,6 +89,8 @@ def delete(
     cdi_dir: FOLDER = DEFAULT,
 ) -> None:  # fmt: skip
     """End a share with a name and remove its CDI file. Refused while containers use it."""
+    from pumice.local import containers
+
     there = [place for place in places(emulated) if any(share.booking.id == name for share in shares([place]))]
     if len(there) != 1:
         wheres = " and ".join(str(place.directory) for place in there)

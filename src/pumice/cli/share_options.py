@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 from pumice.adapters.bookings.book import CONTAINER
 from pumice.cli import flags
 from pumice.cli.run import cards_of, library, world
-from pumice.local import containers, start
-from pumice.local.request import parse_cards, parse_priority, parse_shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pumice.local import start
     from pumice.local.place import Place
     from pumice.local.request import Request
     from pumice.wire.cdi import Edits
@@ -33,6 +32,8 @@ EMULATED = Annotated[str | None, flags.Option(
 
 def request_of(memory: str | None, cores: str, gpu: str | None, gpus: str | None, priority: str) -> Request:
     """Raises BadInput."""
+    from pumice.local.request import parse_cards, parse_priority, parse_shares  # only here: help needs none
+
     chosen = parse_cards(gpu, gpus, None)
     return parse_shares(memory, cores, chosen.cards, chosen.number, parse_priority(priority), chosen.source)
 
@@ -40,6 +41,8 @@ def request_of(memory: str | None, cores: str, gpu: str | None, gpus: str | None
 def book(called: str, request: Request, command: Sequence[str], emulated: str | None, present: Mapping[str, str],
          keeper: str = CONTAINER, name: str = "") -> tuple[start.Start, Place, Edits]:  # fmt: skip
     """Book a share that a container will have, and return what that is given. Raises PumiceError; then nothing is booked."""
+    from pumice.local import containers, start
+
     start.refuse_nested(present)
     inside, place, nvml = world(emulated, dict(present))
     enforcing = Path(library()).resolve()

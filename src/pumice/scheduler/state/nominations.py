@@ -105,8 +105,16 @@ class Nominations:
             task.job.move(task, Status.PENDING)
             self.scheduling_queue.write_status(task.job)
 
+    def leave(self, uid: str) -> None:
+        """The pod that waited is gone, or has a place: what its gang was promised beside it may await nobody now, and is looked
+        at again."""
+        found = self.kept.get(uid)
+        self.forget(uid)
+        if found is not None and found.task.job is not None:
+            self.ripe[found.task.job] = None
+
     def forget(self, uid: str) -> None:
-        """The pod that waited is gone, or has a place."""
+        """Drop a promise."""
         found = self.kept.pop(uid, None)
         if found is None:
             return
