@@ -45,6 +45,24 @@ def test_a_gang_is_bound_only_when_the_last_victim_is_gone() -> None:
     assert {world.node_of(f"g-w-{i}") for i in range(3)} == {"n1"}
 
 
+def test_a_gang_that_loses_the_member_who_awaited_somebody_keeps_no_idle_place_for_the_other() -> None:
+    world = World(BUNDLES)
+    world.add(priority_class("high", 100))
+    full(world, node("n1", cards=1, mib=8000), pod("a", mib=8000, priority=1))
+    world.add(node("n2", cards=1, mib=8000))
+    world.grace = True
+    world.add(*gang("g", 2, priority="high"))
+    world.settle(2)
+    assert gone(world) == {"a"}
+    kept = world.engine.state.nominations.kept.values()
+    (awaiting,) = [found.task.name for found in kept if found.awaits]
+    assert len(kept) == 2
+    world.delete_pod(awaiting)
+    world.add(pod("quick", mib=8000, priority=5))
+    world.settle(2)
+    assert world.node_of("quick") == "n2"
+
+
 def test_a_refused_eviction_leaves_everything_as_it_was_and_the_pod_is_told_why_it_waits() -> None:
     world = one_card()
     before = world.engine.state.ledger.fingerprint()
