@@ -60,6 +60,11 @@ class Podman:
         assert done.returncode == code, f"podman {' '.join(words)}: {done.returncode} {done.stdout} {done.stderr}"
         return done.stdout + done.stderr
 
+    def has_removed_all(self) -> bool:
+        """A container that is just ending refuses it once: "container state improper"."""
+        words = ["podman", "rm", "--all", "--force", "--time", "0"]
+        return subprocess.run(words, env=self.here.environment, capture_output=True, timeout=100).returncode == 0
+
     @property
     def world(self) -> list[str]:
         """Options by which a container has this Python."""
@@ -87,7 +92,7 @@ def podman(tmp_path: Path) -> Iterator[Podman]:
     here = OneMachine(tmp_path / "node" / "machine")
     podman = Podman(here, tmp_path)
     yield podman
-    podman("rm", "--all", "--force", "--time", "0")
+    wait_until(podman.has_removed_all)
     podman("rmi", "--all", "--force")
     here.close()
 
