@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pumice.cli.daemon import is_held, kubeconfig_of, lock_of
+from pumice.cli.page_link import FACTS, TOKEN
 from pumice.model.errors import BadInput
 
 
@@ -29,12 +30,12 @@ class DataDir:
 
     @property
     def facts_file(self) -> Path:
-        return self.root / "cluster.json"
+        return self.root / FACTS
 
     @property
     def web_token(self) -> Path:
         """The token of the page in the browser, for the owner alone: `cluster.json` is read by everybody."""
-        return self.root / "web-token"
+        return self.root / TOKEN
 
     @property
     def logs(self) -> Path:

@@ -30,7 +30,7 @@ REGIONS, PAGES = "regions", "limits"
 BOOK = "bookings.json"
 REGION_FILE = "vgpu.cache"
 CONTAINER, NAMED = "container", "name"
-"""What beside processes keeps a booking: the container whose id its engine wrote beside the region, or its name."""
+"""Keepers of a booking beside its processes: the container whose id the engine wrote beside the region, or the share's name."""
 ID_FILE = "container.id"
 """Beside the region: the engine writes it before the container starts (`--cidfile`)."""
 

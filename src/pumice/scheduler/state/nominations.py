@@ -105,7 +105,7 @@ class Nominations:
             task.job.move(task, Status.PENDING)
             self.scheduling_queue.write_status(task.job)
 
-    def leave(self, uid: str) -> None:
+    def claimant_gone(self, uid: str) -> None:
         """The pod that waited is gone, or has a place: what its gang was promised beside it may await nobody now, and is looked
         at again."""
         found = self.kept.get(uid)

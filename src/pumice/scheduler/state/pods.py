@@ -133,7 +133,7 @@ class Pods:
         if owner:
             status = self.terminating.seen(meta.uid, status)
             if status is not Status.PENDING:
-                self.nominations.leave(meta.uid)  # it needs a place no more, or has one
+                self.nominations.claimant_gone(meta.uid)  # it needs a place no more, or has one
         if ours and task is None:  # what it holds is known before it joins its job: its queue is charged once
             task = self._new_task(pod, kind)
             if status is Status.PENDING:
@@ -158,7 +158,7 @@ class Pods:
             self._drop_namesake(uid, pod.key)
             return
         task = self.tasks.get(uid)
-        self.nominations.leave(uid)
+        self.nominations.claimant_gone(uid)
         self.bookings.release(uid)
         self.ledger.unpipeline(uid)
         self.ledger.device_claims.forget_pod(uid)
