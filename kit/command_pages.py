@@ -87,6 +87,8 @@ Made of the commands' own parsers by `python -m kit.command_pages`, as are the m
 takes `-h`, `--help`. `pumice` is `kubectl pumice` as well. `vcctl` has `job`, `queue`, `jobflow`, `jobtemplate` and `pod` with
 the same options; `kubectl inspect gpushare` is `pumice inspect gpushare`. Where an option has a variable (env var), the option
 counts before it.
+
+<!-- all run by tests/scenarios/test_examples_of_commands.py -->
 """
 
 

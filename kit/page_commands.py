@@ -7,7 +7,7 @@ alone for any lines. A command that says `Ctrl-C` runs beside the others of its 
 - ``<!-- differs: PATTERN -->``: in the next block figures and bars within a match may differ;
 - ``<!-- until Ctrl-C: PATTERN -->``: commands of the next block with a match run beside the others, as those that say `Ctrl-C`;
 - ``<!-- prints: PATTERN -->``: what the next block prints has a match;
-- ``<!-- not run: REASON -->``: the next block is typed by nobody; what of it needs no hardware is run by `make e2e`;
+- ``<!-- not run: REASON; TEST types it -->``: the next block is typed by `make e2e` alone, in that file;
 - ``<!-- run by TEST -->``, ``<!-- all run by TEST -->``: the next block, or every block, is typed by that file of tests.
 """
 
@@ -85,10 +85,8 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Return what users read. Decisions are left out; translations, whose blocks are their originals'; and the reference of
-    commands, whose examples are those of `--help` (tests/unit/docs/test_command_pages.py)."""
+    """Return what users read. Decisions are left out, and translations, whose blocks are their originals'."""
     found = [path for path in sorted(DOCS.rglob("*.md")) if path.relative_to(DOCS).parts[0] not in ("adr", "zh")]
-    found.remove(DOCS / "reference" / "commands.md")
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *found]
 
 

@@ -30,7 +30,7 @@ from pumice_lab import kube_control_plane, pki
 from pumice_lab.machine import library_dir
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/how-to/kubernetes.md").read_text("utf-8")
+PAGE, START = ((ROOT / page).read_text("utf-8") for page in ("docs/how-to/kubernetes.md", "docs/start/cluster.md"))
 NODE, TOKEN = "real-1", "kubelet-token-of-this-test"
 API_SERVER = "10.96.0.1"  # where pods look for it: the first address of the services, here an address of this machine itself
 APPLIED = ("crds", "volcano.yml", "volcano-vgpu-device-plugin.yml")
@@ -118,7 +118,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built by the page's command."""
     if reason := real_kubelet.missing():
         pytest.skip(reason)
-    assert "\nmake image\n" in PAGE
+    assert all("\nmake image\n" in page for page in (PAGE, START))
     directory = tmp_path_factory.mktemp("image")
     subprocess.run(["make", "-s", "-o", "setup", "image", f"DIST={directory}"], cwd=ROOT, check=True, timeout=400)
     return directory / "pumice-image.tar"
@@ -126,7 +126,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def world(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    assert "\nctr -n k8s.io images import dist/pumice-image.tar\n" in PAGE, "what the node's kit does"
+    imports = "\nctr -n k8s.io images import dist/pumice-image.tar\n"
+    assert all(imports in page for page in (PAGE, START)), "what the node's kit does"
     directory = tmp_path_factory.mktemp("e2e-image")
     now = datetime.datetime.now(datetime.UTC)
     keys = pki.ensure_pki(directory / "pki", [API_SERVER, "kubernetes.default.svc"], now)

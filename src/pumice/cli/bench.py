@@ -71,7 +71,7 @@ def _benchmark(path: Path, root: Path) -> Benchmark | None:
 
 
 @app.command(
-    epilog="Example: pumice bench decide --quick",
+    epilog="Example: pumice bench start-estimates --quick",
     lenient=True,
 )
 def main(

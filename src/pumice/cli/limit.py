@@ -14,7 +14,7 @@ from pumice.wire import variables
 app = flags.App()
 
 
-@app.command(epilog="Examples: pumice limit r3 --cores 30;  pumice limit 4711 --memory 2000 --cores 0")
+@app.command(epilog="Examples: pumice limit r3 --cores 30;  pumice limit $! --memory 2000 --cores 0")
 def limit(
     who: Annotated[str, flags.Argument(metavar="PID|ID", help="The share: its id or a process in it."), SHARES],
     memory: Annotated[

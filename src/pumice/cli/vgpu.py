@@ -47,7 +47,7 @@ class Look:
     devices: list[DeviceStory]
 
 
-@app.command(epilog="Examples: pumice vgpu status r1;  pumice vgpu status /usr/local/vgpu/vgpu/containers -o json")
+@app.command(epilog="Examples: pumice vgpu status r1;  pumice vgpu status $HOOK_PATH/vgpu/containers -o json")
 def status(
     what: Annotated[str, flags.Argument(metavar="FILE|DIR|ID", help="A region, a folder with regions in it, or the id or a pid "
                                         "of a program of `pumice run`."), SHARES],

@@ -18,11 +18,17 @@ PAGES = {page.relative_to(page_commands.ROOT).as_posix(): blocks(page.read_text(
 TYPED = [(name, block) for name, found in PAGES.items() for block in found if block.typed]
 
 
-def test_at_most_one_block_in_ten_is_typed_by_nobody_and_each_says_why() -> None:
-    unrun = [(name, block.not_run) for name, block in TYPED if block.not_run is not None]
-    assert len(TYPED) > 60
-    assert [name for name, why in unrun if not why or len(why.split()) < 4] == []
-    assert len(unrun) <= len(TYPED) / 10, unrun
+def test_at_most_one_block_in_ten_is_left_to_the_end_to_end_run_and_each_says_why() -> None:
+    """Of the pages that people write, that is: the reference of commands has as many blocks again."""
+    written = [(name, block) for name, block in TYPED if Path(name).name != "commands.md"]
+    left = [(name, block.not_run) for name, block in written if block.not_run is not None]
+    assert len(written) > 60
+    assert len(left) <= len(written) / 10, left
+    for name, why in left:
+        reason, _, test = (why or "").partition("; ")
+        assert len(reason.split()) > 3, name
+        assert re.fullmatch(r"tests/e2e/\S+\.py types it", test), name
+        assert name in (page_commands.ROOT / test.removesuffix(" types it")).read_text("utf-8"), name
 
 
 def test_who_types_a_block_elsewhere_names_its_page() -> None:
@@ -39,7 +45,7 @@ def test_no_command_stands_in_a_block_of_another_kind() -> None:
         assert [block.line for block in others if any(map(COMMAND.match, block.text.splitlines()))] == [], name
         plain = re.sub(r"^ *```.*?^ *```|<!--.*?-->", "", page.read_text("utf-8"), flags=re.M | re.S)
         indented = re.findall(r"(?:^|\n)\n    (.*)", plain)
-        assert [line for line in indented if COMMAND.match(line)] == [], name
+        assert [line for line in indented if COMMAND.match(line) and "[OPTIONS]" not in line] == [], name  # but how one is called
 
 
 def data() -> Iterator[tuple[str, Block]]:

@@ -16,7 +16,7 @@ app = flags.App()
 STOP_SECONDS = 30.0
 
 
-@app.command(epilog="Example: pumice down --data-dir /srv/pumice")
+@app.command(epilog="Example: pumice down --data-dir ~/lab")
 def down(data_dir: DATA_DIR = None) -> None:
     """Stop the cluster and every container of it. Its objects stay in the data dir for the next `pumice up`."""
     data = DataDir((data_dir or default_data_dir()).expanduser().absolute())

@@ -37,7 +37,7 @@ MIB = 1 << 20
 ENDED_SHOWN = 10
 
 app = flags.App(group=True, help="Make an emulated machine with NVIDIA cards and change it while programs run on it.",
-    epilog="Examples: pumice machine create /tmp/m --cards 2xA100-SXM4-40GB;  pumice machine show /tmp/m",
+    epilog="Examples: pumice machine create ~/m --cards 2xA100-SXM4-40GB;  pumice machine show ~/m",
 )
 
 
@@ -48,7 +48,7 @@ Directory = Annotated[Path, flags.Argument(envvar=variables.MACHINE, help="The m
 Format = Annotated[Output, flags.Option("--output", "-o", help="How to print.")]
 
 
-@app.command("create", epilog="Example: pumice machine create /tmp/m --cards 4xTesla-V100-SXM2-32GB --cards Tesla-T4")
+@app.command("create", epilog="Example: pumice machine create ~/m --cards 4xTesla-V100-SXM2-32GB --cards Tesla-T4")
 def create_machine(
     directory: Annotated[Path, flags.Argument(help="Where to make it; must hold no machine yet.")],
     model: Annotated[Path | None, flags.Option("--model", "-f", help="A model file (YAML or TOML).")] = None,
@@ -64,14 +64,14 @@ def create_machine(
         print(f"export PUMICE_MACHINE={directory.resolve()}")
 
 
-@app.command(epilog="Example: pumice machine show /tmp/m -o json")
+@app.command(epilog="Example: pumice machine show ~/m -o json")
 def show(directory: Directory, output: Format = Output.TEXT) -> None:
     """Show the cards of a machine, and who holds and did what on them."""
     with open_machine(directory) as machine:
         _show(machine, output)
 
 
-@app.command("set", epilog="Example: pumice machine set /tmp/m --card 1 --strangers 2000 --xid 79")
+@app.command("set", epilog="Example: pumice machine set ~/m --card 1 --strangers 2000 --xid 79")
 def set_card(
     directory: Directory,
     card: Annotated[int, flags.Option(help="The card's index.")] = 0,
@@ -101,8 +101,8 @@ def set_card(
 
 
 @app.command(
-    epilog="Examples: pumice machine faults /tmp/m --call cuMemAlloc --error 2; "
-    " pumice machine faults /tmp/m --call cuLaunchKernel --delay-ms 200 --first 3"
+    epilog="Examples: pumice machine faults ~/m --call cuMemAlloc --error 2; "
+    " pumice machine faults ~/m --call cuLaunchKernel --delay-ms 200 --first 3"
 )
 def faults(
     directory: Directory,

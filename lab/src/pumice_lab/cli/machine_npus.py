@@ -26,8 +26,8 @@ from pumice_lab.machine.npus import (
 )
 
 EXAMPLES = (
-    "Examples: pumice machine npus /tmp/m --make 2x310P3 --make 910B4;  pumice machine npus /tmp/m --chip 1 --health alarm"
-    " --code 0x80E01801;  pumice machine npus /tmp/m --call dcmi_create_vdevice --error -8020"
+    "Examples: pumice machine npus ~/m --make 2x310P3 --make 910B4;  pumice machine npus ~/m --chip 1 --health alarm"
+    " --code 0x80E01801;  pumice machine npus ~/m --call dcmi_create_vdevice --error -8020"
 )
 
 

@@ -60,6 +60,6 @@ ASCEND_MINDCLUSTER = DeviceType(
     ),
     CoreArguments,
     PluginCommand("ascend", "pumice.devices.ascend_mindcluster.plugin.command",
-                  "NODE_NAME=n1 pumice device-plugin ascend --config_file /device-config.yaml"),
+                  "NODE_NAME=n1 pumice device-plugin ascend --config_file device-config.yaml"),
     card_rows=card_rows,
 )  # fmt: skip
