@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,27 +15,32 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]  # it installs what th
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fresh") / "pumice"
     folder.mkdir()
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
+    names = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(names, cwd=ROOT, capture_output=True, check=True)
     there = [name for name in listed.stdout.split(b"\0") if name and os.path.lexists(ROOT / name.decode())]
-    packed = subprocess.run(["tar", "-c", "--null", "-T", "-"], cwd=ROOT, input=b"\0".join(there), capture_output=True, check=True)
+    packed = subprocess.run(
+        ["tar", "-c", "--null", "-T", "-"], cwd=ROOT, input=b"\0".join(there), capture_output=True, check=True)  # fmt: skip
     subprocess.run(["tar", "-x"], cwd=folder, input=packed.stdout, check=True)
-    yield folder
+    return folder
 
 
 def typed(page: str, checkout: Path, more: str = "") -> str:
     """Type the blocks of a page that name this file, and what follows; return all that they print."""
-    script = "".join(block.text for block in page_commands.blocks((ROOT / page).read_text("utf-8")) if NAME in (block.not_run or ""))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "PUMICE", "PYTHON", "VIRTUAL_ENV"))}
-    done = subprocess.run(["bash", "-ec", script + more], cwd=checkout, env={**kept, "HOME": str(checkout.parent)}, capture_output=True, text=True)
+    blocks = page_commands.blocks((ROOT / page).read_text("utf-8"))
+    script = "".join(block.text for block in blocks if NAME in (block.not_run or ""))
+    ours = ("MAKE", "MFLAGS", "PUMICE", "PYTHON", "VIRTUAL_ENV")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(ours)} | {"HOME": str(checkout.parent)}
+    done = subprocess.run(["bash", "-ec", script + more], cwd=checkout, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
 
 def test_one_machine_is_installed_and_shares_a_card(checkout: Path) -> None:
-    printed = typed("docs/start/one-machine.md", checkout, "command -v pumice\npumice run --emulated --memory 2000 -- pumice burn --kernels 1\n")
+    shares = "command -v pumice\npumice run --emulated --memory 2000 -- pumice burn --kernels 1\n"
+    printed = typed("docs/start/one-machine.md", checkout, shares)
     assert f"\n{checkout}/.venv/bin/pumice\n" in "\n" + printed
     assert "card 0: NVIDIA GeForce GTX 1080 Ti, 2000 MiB" in printed
 

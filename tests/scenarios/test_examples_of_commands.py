@@ -20,13 +20,18 @@ WORLDS = sorted((Path(__file__).parent / "examples").glob("*.md"))
 
 def typed(page: Path) -> set[str]:
     """The commands that a reader of a page types and sees the output of."""
-    found = [block for block in page_commands.blocks(page.read_text("utf-8")) if block.here]
-    return {command for block in found for command in (
-        [command for command, _ in page_commands.dialogue(block.text)] if block.kind == "console" else page_commands.commands(block.text))}  # fmt: skip
+    found: set[str] = set()
+    for block in page_commands.blocks(page.read_text("utf-8")):
+        if block.kind == "console":
+            found.update(command for command, _ in page_commands.dialogue(block.text))
+        elif block.here:
+            found.update(page_commands.commands(block.text))
+    return found
 
 
 def test_every_example_is_typed_in_one_of_the_worlds() -> None:
-    examples = {line for tops in command_pages.groups().values() for top in tops for one in top.all() for line, _ in one.examples}
+    every = [one for tops in command_pages.groups().values() for top in tops for one in top.all()]
+    examples = {line for one in every for line, _ in one.examples}
     assert len(examples) > 100
     assert examples - set.union(*map(typed, WORLDS)) == set()
 
@@ -43,5 +48,6 @@ def test_no_output_of_the_worlds_may_be_anything() -> None:
 def test_the_examples_of_a_world_do_what_they_say(page: Path) -> None:
     program("kubectl")
     play = 'ip link set lo up && exec "$0" -m kit.page_commands "$1"'
-    done = subprocess.run(["unshare", "--net", "sh", "-c", play, sys.executable, page], cwd=page_commands.ROOT, capture_output=True, text=True)
+    command = ["unshare", "--net", "sh", "-c", play, sys.executable, page]
+    done = subprocess.run(command, cwd=page_commands.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
