@@ -46,8 +46,8 @@ class PluginPod:
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts:
-    """Claims and what they are given from. ``served`` False: the API server has none. ``pods``: those with claims that have no node; of a
-    cluster whose cards are published in two ways all pods with claims."""
+    """Claims and what they are given from. ``served`` False: the API server has none. ``pods``: those with claims that have no
+    node; of a cluster whose cards are published in two ways all pods with claims."""
 
     served: bool = False
     classes: Sequence[Json] = ()
