@@ -24,8 +24,8 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FitError:
-    """Why one device was passed over: the rule, what it is about (a capacity, a taint, an attribute), and the numbers. ``beside``:
-    what else it lacks by the same rule."""
+    """Why one device was passed over: the rule, what it is about (a capacity, a taint, an attribute), and the numbers.
+    ``beside``: what else it lacks by the same rule."""
 
     rule: Rule
     about: str = ""
