@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import structs
 
-from pumice.adapters.bookings.book import CONTAINER, NAMED, BookedCard, Booking, elsewhere, holders, opened, used
+from pumice.adapters.bookings.book import CONTAINER, JOB, NAMED, BookedCard, Booking, Bookings, elsewhere, holders, opened, used
 from pumice.adapters.bookings.processes import FIRST_NAMESPACE, pid_namespace
 from pumice.adapters.region.folders import page_beside
 from pumice.adapters.regular_files import content_of, open_folder, replace_file
@@ -173,12 +173,17 @@ def end(name: str, place: Place, user: int, folder: Path, force: bool = False) -
         if in_use and not force:
             raise BadInput(f"{name}: containers use it; stop them first, or --force: it is free then once the last has ended")
         remove_device(booking, folder)
-        if in_use:
-            bookings.replace(structs.replace(booking, keeper=CONTAINER))
-        else:
-            bookings.remove(name)
-        bookings.save()
-        bookings.sweep()
+        release(bookings, booking, bool(in_use))
+
+
+def release(bookings: Bookings, booking: Booking, in_use: bool) -> None:
+    """End a share that something outside kept: at once, or, while it is in use, once the last of its processes has ended. A job's
+    gives up its id then: the same job may be run again."""
+    bookings.remove(booking.id)
+    if in_use:
+        bookings.add(structs.replace(booking, id=bookings.new_id() if booking.keeper == JOB else booking.id, keeper=CONTAINER))
+    bookings.save()
+    bookings.sweep()
 
 
 def remove_device(booking: Booking, folder: Path) -> None:
