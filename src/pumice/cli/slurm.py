@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from pumice.local.request import Request
 
 app = flags.App(group=True, help="Give Slurm's jobs shares of a card: for the scripts of Prolog, TaskProlog and Epilog.",
-                  epilog=f"Example: sbatch {words.EXAMPLE} train.sh")  # fmt: skip
+                  epilog="Example: pumice slurm prolog")  # fmt: skip
 DRAINS = 1
 """The exit code for which Slurm drains the node and has the job run elsewhere (slurm.conf(5))."""
 
 
-@app.command(epilog="Example: exec /usr/bin/pumice slurm prolog  # in the script that slurm.conf names as Prolog")
+@app.command(epilog="Example: pumice slurm prolog  # in the script that is Prolog")
 def prolog(emulated: EMULATED = None) -> None:
-    """Book the share that a job asks of this node. For Slurm's Prolog, as root. A share that cannot be had fails the job, with the
-    reason in its output; without a driver the node is drained."""
+    """Book the share that a job asks of this node. For Slurm's Prolog, as root. A share that cannot be had fails the job, with
+    the reason in its output; without a driver the node is drained."""
     from pumice.local import slurm
 
     job, present = _job(), _of_the_node(os.environ)
@@ -72,7 +72,7 @@ def _book(job: str, wanted: tuple[Request, str], place: Place, nvml: Path | None
         arbiter.start(place.directory)
 
 
-@app.command("task-prolog", epilog="Example: exec /usr/bin/pumice slurm task-prolog  # in the script that is TaskProlog")
+@app.command("task-prolog", epilog="Example: pumice slurm task-prolog  # in the script that is TaskProlog")
 def task_prolog(emulated: EMULATED = None) -> None:
     """Have a task run within its job's share. For Slurm's TaskProlog: prints the lines by which Slurm changes the task's
     environment. Exit code 2: the job asks a share and has none, and the task does not start."""
@@ -96,7 +96,7 @@ def task_prolog(emulated: EMULATED = None) -> None:
     print(text, end="")
 
 
-@app.command(epilog="Example: exec /usr/bin/pumice slurm epilog  # in the script that slurm.conf names as Epilog")
+@app.command(epilog="Example: pumice slurm epilog  # in the script that is Epilog")
 def epilog(emulated: EMULATED = None) -> None:
     """Free the share of a job that has ended. For Slurm's Epilog, as root."""
     from pumice.local import slurm
@@ -121,5 +121,5 @@ def _of_the_node(present: Mapping[str, str]) -> dict[str, str]:
 def _job() -> str:
     job = os.environ.get(words.JOB_ID, "")
     if not job.isdigit():
-        raise BadInput(f"{words.JOB_ID} is not set: Slurm starts this, as docs/how-to/slurm.md shows; in a shell use `pumice run`")
+        raise BadInput(f"{words.JOB_ID} is not set: Slurm starts this for its jobs; in a shell use `pumice run`")
     return job

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pumice.adapters.bookings.book import JOB, Booking, holders, living, opened, used
+from pumice.adapters.bookings.book import JOB_PREFIX, Booking, holders, living, opened, used
 from pumice.adapters.regular_files import content_of, open_folder
 from pumice.local.containers import release
 from pumice.local.place import Place
@@ -21,7 +21,6 @@ from pumice.local.request import AUTO, Request, parse_cards, parse_shares
 from pumice.model.errors import Unavailable
 from pumice.wire import slurm
 
-PREFIX: Final = "slurm-"
 REFUSALS: Final = "slurm"
 """The folder beside the book with a file for each job whose share could not be had, for its tasks to say."""
 PROGRAMS: Final = "/usr/bin:/usr/local/bin:/opt/slurm/bin"
@@ -53,16 +52,16 @@ def squeue(arguments: Sequence[str]) -> str:
 
 def identity(job: str) -> str:
     """The id of a job's booking."""
-    return f"{PREFIX}{job}"
+    return f"{JOB_PREFIX}{job}"
 
 
 def find(job: str, place: Place) -> Booking | None:
     """The share of a job; None where it has none."""
-    return next((booking for booking in living(place.directory) if booking.keeper == JOB and booking.id == identity(job)), None)
+    return next((booking for booking in living(place.directory) if booking.job == job), None)
 
 
 def asked(job: str, ask: Squeue = squeue) -> tuple[Request, str] | None:
-    """What a job asks of this node, and its name; None where it asks no share. Raises BadInput, or Unavailable."""
+    """Return what a job asks of this node, and its name; None where it asks no share. Raises BadInput, or Unavailable."""
     found = slurm.parse_jobs(ask(["--jobs", job, "--format", slurm.ASKED])).get(job)
     if found is None:
         raise Unavailable(f"Slurm's controller does not know job {job}")
@@ -79,7 +78,7 @@ def give_back(job: str, place: Place) -> None:
     if not place.used:
         return
     with opened(place.directory) as bookings:
-        booking = next((other for other in bookings.all if other.keeper == JOB and other.id == identity(job)), None)
+        booking = next((other for other in bookings.all if other.job == job), None)
         if booking is not None:
             release(bookings, booking, used(booking) or bool(holders(booking)))
     with contextlib.suppress(OSError), open_folder(place.directory / REFUSALS) as folder:
@@ -91,11 +90,12 @@ def end_forgotten(place: Place, node: str, ask: Squeue = squeue) -> bool:
 
     Slurm is asked only where a share without a process stands in the book. Raises Unavailable.
     """
-    idle = [booking for booking in living(place.directory) if booking.keeper == JOB and not used(booking) and not holders(booking)]
+    jobs = [booking for booking in living(place.directory) if booking.job]
+    idle = [booking for booking in jobs if not used(booking) and not holders(booking)]
     if not idle or not node:
         return False
     known = set(ask(["--nodelist", node, "--format", slurm.NUMBER]).split())
-    gone = [job for booking in idle if (job := booking.id.removeprefix(PREFIX)) not in known]
+    gone = [booking.job for booking in idle if booking.job not in known]
     for job in gone:
         give_back(job, place)
     return bool(gone)

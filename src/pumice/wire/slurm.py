@@ -1,4 +1,4 @@
-"""Slurm's words: what a job asks of the gres ``pumice``, what prologs and epilogs are told, and the lines that a TaskProlog prints.
+"""Slurm's words: what a job asks of the gres ``pumice``, what prologs are told, and the lines that a TaskProlog prints.
 
 Sources: Slurm 22.05, slurm.conf(5) "PROLOG AND EPILOG SCRIPTS", squeue(1), and the Prolog and Epilog Guide.
 """
@@ -37,7 +37,7 @@ class Job(NamedTuple):
 
 def parse_jobs(text: str) -> dict[str, Job]:
     """Read what `squeue --noheader --format` printed by ASKED. Lines of another form are left out."""
-    found = {}
+    found: dict[str, Job] = {}
     for line in text.splitlines():
         number, _, rest = line.strip().partition("|")
         gres, bar, name = rest.partition("|")  # no gres has a bar, and a name may have any
@@ -47,24 +47,26 @@ def parse_jobs(text: str) -> dict[str, Job]:
 
 
 def parse_gres(text: str) -> Ask | None:
-    """Read ``gres:pumice:memory:3G,gres:pumice:cores:50``; newer Slurm writes ``gres/`` in front. None where a job asks nothing of
-    ours. Memory is counted in bytes. Raises BadInput."""
+    """Read ``gres:pumice:memory:3G,gres:pumice:cores:50``; newer Slurm writes ``gres/`` in front. None where a job asks nothing
+    of ours. Memory is counted in bytes. Raises BadInput."""
     asked: dict[str, int] = {}
     for word in text.split(","):
         name, *rest = re.split("[:=]", word.removeprefix("gres:").removeprefix("gres/"))
         if name != GRES:
             continue
-        if len(rest) != 2 or rest[0] not in (MEMORY, CORES) or not (count := re.fullmatch("([0-9]{1,15})([KMGTP]?)", rest[1].upper())):
+        count = re.fullmatch("([0-9]{1,15})([KMGTP]?)", rest[1].upper()) if len(rest) == 2 else None
+        if count is None or rest[0] not in (MEMORY, CORES):
             raise BadInput(f"--gres={word}: say of which how much, as in {EXAMPLE}")
         asked[rest[0]] = asked.get(rest[0], 0) + int(count[1]) * _UNITS[count[2]]
     if not asked:
         return None
     memory, cores = asked.get(MEMORY, 0), asked.get(CORES, 0)
     if memory < MIB:
-        what = f"--gres={GRES}:{MEMORY}:{memory} is less than 1 MiB, for Slurm counts bytes" if memory else "it asks no memory of the card"
-        raise BadInput(f"{what}; write a unit, as in {EXAMPLE}")
+        if not memory:
+            raise BadInput(f"--gres={text}: it asks for no memory of the card; write how much, as in {EXAMPLE}")
+        raise BadInput(f"--gres={text}: Slurm counts bytes, and {memory} are less than 1 MiB; write a unit, as in {EXAMPLE}")
     if cores > 100:
-        raise BadInput(f"--gres={GRES}:{CORES}:{cores}: a job has a share of one card of a node, of whose compute that is 1 to 100 percent")
+        raise BadInput(f"--gres={GRES}:{CORES}:{cores}: percent of the compute of one card, so at most 100")
     return Ask(-(-memory // MIB), cores)
 
 

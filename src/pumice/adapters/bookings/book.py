@@ -32,6 +32,8 @@ REGION_FILE = "vgpu.cache"
 CONTAINER, NAMED, JOB = "container", "name", "slurm"
 """Keepers of a booking beside its processes: the container whose id the engine wrote beside the region, the share's name, or the
 Slurm job that its id names."""
+JOB_PREFIX = "slurm-"
+"""The id of a Slurm job's booking is this and its number."""
 ID_FILE = "container.id"
 """Beside the region: the engine writes it before the container starts (`--cidfile`)."""
 
@@ -74,12 +76,17 @@ class Booking(msgspec.Struct, frozen=True):
         return ""
 
     @property
+    def job(self) -> str:
+        """The number of its Slurm job; empty of other shares."""
+        return self.id.removeprefix(JOB_PREFIX) if self.keeper == JOB else ""
+
+    @property
     def who(self) -> str:
         """Its leader, or what keeps it."""
         if self.keeper == NAMED:
             return "share with a name"
         if self.keeper == JOB:
-            return f"Slurm job {self.id.rpartition('-')[2]}"
+            return f"Slurm job {self.job}"
         return f"container {self.container[:12]}" if self.container else f"pid {self.pid}"
 
     @property

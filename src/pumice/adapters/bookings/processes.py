@@ -72,7 +72,7 @@ def mark(pid: int, start: int) -> int:
 
 
 def put_mark(pid: int, start: int, on: int = 0) -> None:
-    """Let this process (``on``: that one) carry the mark from now on. Where that is not allowed, lock and environment have to do."""
+    """Let this process, or ``on``, carry the mark from now on. Where that is not allowed, lock and environment have to do."""
     with contextlib.suppress(OSError, ValueError):
         hard = resource.prlimit(on, resource.RLIMIT_RTTIME)[1]
         resource.prlimit(on, resource.RLIMIT_RTTIME, (mark(pid, start), hard))
