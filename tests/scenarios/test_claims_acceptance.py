@@ -70,7 +70,12 @@ CASES: dict[int, tuple[str, tuple[str, ...]]] = {
     25: ("an extended resource on a driver's node and on a device plugin's", (
         f"{RESOURCES}::test_a_pod_gets_a_claim_and_its_node_and_the_third_of_two_cards_waits",
         f"{RESOURCES}::test_a_node_that_offers_the_resource_itself_needs_no_claim_and_holds_no_more_than_it_offers",
-        "tests/unit/devices/convert/test_claims.py")),
+        "tests/unit/devices/convert/test_claims.py",
+        "tests/contract/test_webhook.py::test_shares_are_claims_where_the_namespace_says_so_and_a_dry_run_writes_nothing",
+        "tests/unit/jobs/apps/controller/test_share_claims.py::"
+        "test_pods_of_one_workload_have_one_template_that_is_their_workloads_whatever_fails",
+        "tests/scenarios/test_claims_on_a_cluster.py::"
+        "test_pods_in_volcanos_and_hamis_words_run_by_claim_and_their_templates_are_their_workloads")),
 }  # fmt: skip
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from kit.local_cluster import LocalCluster, local_cluster
 
+from pumice_jobs.admission.rules import DEFAULT_PATHS, SHARES_TO_CLAIMS
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "claims"
 BESIDE = """
 apiVersion: v1
@@ -99,3 +101,52 @@ def test_a_pod_by_claim_sees_its_mig_slice_and_cards_are_cut_for_as_many_as_ther
         )
         seen = {here.ask("logs", f"p{at}") for at in range(8) if f"p{at}" != waits}
         assert len(seen) == 7, "each sees its own slice"
+
+
+TRANSLATED = """
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: two}
+spec:
+  schedulerName: volcano
+  minAvailable: 2
+  tasks:
+  - name: t
+    replicas: 2
+    template:
+      spec:
+        restartPolicy: Never
+        terminationGracePeriodSeconds: 0
+        containers:
+        - {name: main, image: any, command: [sh, -c, "nvidia-smi; sleep 1000"],
+           resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 4000, nvidia.com/gpucores: 50}}}
+"""
+
+
+def test_pods_in_volcanos_and_hamis_words_run_by_claim_and_their_templates_are_their_workloads(tmp_path: Path) -> None:
+    """Acceptance case 25, where a namespace says so."""
+    config = tmp_path / "cluster.yaml"
+    config.write_text(f"nodes: [{{cards: 2}}]\nadmission: [{', '.join((*DEFAULT_PATHS, *SHARES_TO_CLAIMS))}]\n")
+    with claims_cluster("--config", str(config)) as here:
+        ask, until = here.ask, here.until
+        ask("apply", "-f", str(EXAMPLES / "classes.yaml"))
+        until("gpu.pumice.io", "get", "resourceslices")
+        ask("label", "namespace", "default", "pumice.io/claims=on")
+        guides = str(EXAMPLES.parent / "vgpu-user-guide" / "hami-pod.yaml")
+        until("resourceClaims", "create", "--dry-run=server", "-o", "yaml", "-f", guides)
+        assert not ask("get", "resourceclaimtemplates,resourceclaims", "-o", "name")
+        ask("apply", "-f", guides)
+        until("Running", "get", "pod", "hami-pod", "-o", "jsonpath={.status.phase}")
+        assert "3000MiB" in ask("exec", "hami-pod", "--", "nvidia-smi")
+        ask("apply", "-f", "-", given=TRANSLATED)
+        for name in ("two-t-0", "two-t-1"):
+            until("/   4000MiB", "logs", "--ignore-errors", name)
+        ask("apply", "-f", "-", given=TRANSLATED)
+        owner = "jsonpath={range .items[*]}{.metadata.ownerReferences[*].kind}/{.metadata.ownerReferences[*].name} {end}"
+        assert sorted(ask("get", "resourceclaimtemplates", "-o", owner).split()) == ["Job/two", "Pod/hami-pod"]
+        assert sorted(ask("get", "resourceclaims", "-o", owner).split()) == ["Pod/hami-pod", "Pod/two-t-0", "Pod/two-t-1"]
+        ask("delete", "job.batch.volcano.sh/two", "pod/hami-pod")
+        deadline = time.monotonic() + 60
+        while left := ask("get", "resourceclaimtemplates,resourceclaims", "-o", "name"):
+            assert time.monotonic() < deadline, left
+            time.sleep(0.2)

@@ -6,10 +6,13 @@ reads this table: settings, asks, lint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from msgspec import Struct
+
+from pumice.model.errors import nearest
+from pumice.wire import names
 
 TIE = 1e-4
 """Share of the score that orders nodes whose cards score alike: binpack goes on with the fuller node, spread with the
@@ -69,5 +72,21 @@ POLICIES: Mapping[str, CardPolicy] = {
     )
 }
 
+ANNOTATIONS: Final = (names.NODE_POLICY, names.CARD_POLICY)
+"""Of a pod, or of a Queue for those of its pods that say nothing: the policy between nodes, and on a node."""
+
 FOR_SLOTS = "binpack"
 """By whose tie nodes stand that offer slots of equal cost to a pod without a policy of its own: the fuller one goes on."""
+
+
+def policies_in(notes: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the annotations that name a policy."""
+    return {key: notes[key] for key in ANNOTATIONS if notes.get(key) in POLICIES}
+
+
+def misnamed_in(notes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the annotations that name no policy, each with a sentence that tells the nearest one."""
+    for key in ANNOTATIONS:
+        if key in notes and notes[key] not in POLICIES:
+            near = nearest(str(notes[key]), POLICIES)
+            yield key, f"{key}: {notes[key]!r} is no card policy{near} (one of {', '.join(POLICIES)})"
