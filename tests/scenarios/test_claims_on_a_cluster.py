@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kit.local_cluster import LocalCluster, local_cluster
+from kit.local_cluster import LocalCluster, local_cluster, pumice
 
 from pumice_jobs.admission.rules import DEFAULT_PATHS, SHARES_TO_CLAIMS
 
@@ -77,6 +77,11 @@ def test_pods_by_claim_see_their_share_and_one_too_many_waits_until_another_has_
             until("/   3000MiB", "logs", "--ignore-errors", name)
         until("cores", "get", "pod", "e", "-o", "jsonpath={.status.conditions[0].message}")
         assert not ask("get", "pod", "e", "-o", "jsonpath={.spec.nodeName}")
+        dump = here.cluster.data.root / "case.json"
+        assert pumice("dump", "--kubeconfig", str(here.cluster.data.kubeconfig), "-o", str(dump)).returncode == 0
+        assert pumice("replay", str(dump)).returncode == 0
+        told = pumice("explain", "--from", str(dump), "pod", "e")
+        assert "cores" in told.stdout, "as the cluster has it, of the file alone"
         ask("delete", "pod", "b")
         until("/   3000MiB", "logs", "--ignore-errors", "e")
 
