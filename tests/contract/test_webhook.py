@@ -337,6 +337,13 @@ def test_shares_are_claims_where_the_namespace_says_so_and_a_dry_run_writes_noth
         again = await asyncio.to_thread(api.call, "PATCH", f"{pods}/p", pod, media="application/strategic-merge-patch+json")
         assert again.json["spec"]["containers"] == made["spec"]["containers"], "applied again it is changed in the same way"
         assert api.get(templates)["items"] == [], "the server writes nothing"
+        before = {**pod, "metadata": {"name": "before", "namespace": "default"}}
+        await kube.create(PODS, before, "default")
+        await kube.patch(NAMESPACES, "default", {"metadata": {"labels": {"pumice.io/claims": "on"}}})
+        changed = await kube.patch(PODS, "before", {"metadata": {"annotations": {"a": "b"}}}, "default")
+        await kube.patch(NAMESPACES, "default", {"metadata": {"labels": {"pumice.io/claims": None}}})
+        assert "resourceClaims" not in changed["spec"], "what was stored as shares stays so, and nobody is asked about it"
+        await kube.delete(PODS, "before", "default")
         work = job("j", task("t", template={"spec": pod["spec"]}), namespace=namespace)
         stored = await kube.create(JOBS, work, namespace)
         [claim] = stored["spec"]["tasks"][0]["template"]["spec"]["resourceClaims"]

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pumice.wire import names
+from pumice.wire import elsewhere, names
 from pumice.wire.names import SHARE_CLAIMS
 from pumice.wire.programs import HAMI_SCHEDULER
 from pumice.wire.share_claims import ALL_CORES, PERHAPS_NVIDIAS, RESOURCES, Share, amounts, render, share_of, unwritable
@@ -71,7 +71,8 @@ def _written(pod: Json, scope: str, settings: Settings) -> tuple[Json, tuple[str
     """The pod or template with its shares as claims, or itself as it was, and warnings. It is written as a whole or not at all:
     a node gives its cards in one way."""
     spec, notes = _map(pod.get("spec")), _map(_map(pod.get("metadata")).get("annotations"))
-    sure = spec.get("schedulerName") == HAMI_SCHEDULER
+    of_hamis_scheduler = spec.get("schedulerName") == HAMI_SCHEDULER
+    sure = of_hamis_scheduler or _says_hamis_words(spec, notes)
     shares: dict[str, Share] = {}
     warnings: list[str] = []
     changed: Json = {}
@@ -99,12 +100,19 @@ def _written(pod: Json, scope: str, settings: Settings) -> tuple[Json, tuple[str
         return pod, tuple(warnings)
     claims = [one for one in _list(spec.get("resourceClaims")) if _map(one).get("name") not in shares]
     claims += [{"name": name, "resourceClaimTemplateName": name} for name in shares]
-    scheduler = {"schedulerName": settings.scheduler_name} if sure else {}
+    scheduler = {"schedulerName": settings.scheduler_name} if of_hamis_scheduler else {}
     meta = _map(pod.get("metadata"))
     meta = {**meta, "labels": {**_map(meta.get("labels")), SHARE_CLAIMS: "true"},
             "annotations": {**notes, SHARE_CLAIMS: render(shares)}}  # fmt: skip
     parts = {part: containers for part, containers in changed.items() if containers}
     return {**pod, "metadata": meta, "spec": {**spec, **parts, "resourceClaims": claims, **scheduler}}, tuple(warnings)
+
+
+def _says_hamis_words(spec: Json, notes: Json) -> bool:
+    """Return whether a pod has a word that is HAMi's alone, and with it ``nvidia.com/gpu``."""
+    limits = [_map(_map(_map(one).get("resources")).get("limits")) for part in PARTS for one in _list(spec.get(part))]
+    words = [*notes, *(name for one in limits for name in one if name != names.WHOLE_GPU)]
+    return any(word in elsewhere.ANNOTATIONS or word in elsewhere.RESOURCES for word in words)
 
 
 def _by_claim(resources: Json, name: str) -> Json:

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from pumice.ports.cluster import Resource
 from pumice.wire.kinds import NAMESPACES
-from pumice.wire.names import ADMISSION_SERVICE, CLAIMS
+from pumice.wire.names import ADMISSION_SERVICE, CLAIMS, SHARE_CLAIMS
 from pumice.wire.share_claims import RESOURCES
 from pumice.wire.volcano import QUEUES
-from pumice_jobs.admission.review import UPDATE
+from pumice_jobs.admission.review import CREATE, UPDATE
 from pumice_jobs.admission.rules import SHARES_TO_CLAIMS, Rule
 from pumice_jobs.admission.tenants import RUN_THE_NODE
 
@@ -26,6 +26,10 @@ _ASKS_FOR_SHARES: Final = " || ".join(
     f"c.resources.limits.exists(name, name in [{', '.join(repr(name) for name in sorted(RESOURCES))}])))"
     for part in ("containers", "initContainers"))
 """Nobody else's pods wait for us, and none fails while we are down."""
+_NOT_STORED_AS_SHARES: Final = (
+    f"request.operation == '{CREATE}' || (has(oldObject.metadata.annotations) && "
+    f"'{SHARE_CLAIMS}' in oldObject.metadata.annotations)")
+"""Scheduler and plugin write on pods that stay shares, whether we are there or not."""
 PATIENCE: Final = 10
 """Seconds after which the API server gives an answer up, and with it the write."""
 
@@ -66,7 +70,8 @@ def configuration(rule: Rule, authority: bytes, *, namespace: str, service: str 
                          "object.metadata.annotations.exists(key, key.startsWith('volcano.sh/'))"))  # fmt: skip
         hook["matchConditions"] = [{"name": name, "expression": expression} for name, expression in ours]
     if rule.word == "claims":
-        hook["matchConditions"] = [{"name": "asks-for-shares", "expression": _ASKS_FOR_SHARES}]
+        hook["matchConditions"] = [{"name": "asks-for-shares", "expression": _ASKS_FOR_SHARES},
+                                   {"name": "made-or-written-as-claims", "expression": _NOT_STORED_AS_SHARES}]  # fmt: skip
     kind = "MutatingWebhookConfiguration" if rule.mutates else "ValidatingWebhookConfiguration"
     body = {"apiVersion": API, "kind": kind, "metadata": {"name": object_name(rule), "labels": LABELS}, "webhooks": [hook]}
     return (MUTATING if rule.mutates else VALIDATING), body

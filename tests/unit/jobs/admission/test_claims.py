@@ -144,6 +144,16 @@ def test_a_share_without_cores_is_warned_of_and_a_pod_for_hamis_scheduler_is_our
     assert shares(found) == [Share()]
 
 
+@pytest.mark.parametrize("word", ["a container", "an annotation"])
+def test_one_word_of_hamis_makes_all_of_the_pods_words_his(word: str) -> None:
+    asks = pod({"nvidia.com/gpu": 1}, notes={"nvidia.com/use-gpuuuid": "GPU-1"} if word == "an annotation" else {})
+    if word == "a container":
+        asks["spec"]["containers"].append({"name": "d", "resources": {"limits": {"nvidia.com/gpumem": 100}}})
+    found = written(asks)
+    assert len(shares(found)) == len(asks["spec"]["containers"])
+    assert found["spec"]["schedulerName"] == "volcano"
+
+
 @pytest.mark.parametrize("broken", [
     {"metadata": {}, "spec": None}, {"metadata": {"annotations": None}, "spec": {"containers": None, "initContainers": {}}},
     {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {"limits": None, "claims": None}}]}},
