@@ -26,7 +26,7 @@ class Stranding(Struct, frozen=True):
     ahead: float = 0.0
     whole: float = 0.0
     fitted: bool = False
-    """Whether each shape has weights of its own once enough pods were seen (``fitting``), in place of 1 and ``ahead``."""
+    """True if each shape has weights of its own once enough pods were seen (``fitting``), in place of 1 and ``ahead``."""
 
 
 class CardPolicy(Struct, frozen=True):

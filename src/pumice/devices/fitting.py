@@ -20,7 +20,7 @@ from pumice.devices.fragmentation import Bools, Floats, Shape, Shapes, of_cards,
 ENOUGH = 500
 """Pods that were seen before anything is fitted; until then the policy's own weights count."""
 MOVED = 0.25
-"""What part of the pods has another shape before weights are fitted anew."""
+"""The part of the pods that has another shape before weights are fitted anew."""
 ROUNDS, RUNS = 2, 2
 """Fills by the weights found so far, and how many of each."""
 OVER = 1.3
@@ -96,9 +96,9 @@ class _Fill:
         self.left = np.stack((value(*self._cards[:3]).sum(axis=1), there.sum(axis=1), there.sum(axis=1)), axis=1).astype(float)
         """As ``of_nodes`` has it."""
         self.seen: list[Floats] = []
-        """What was stranded for each shape on a node just before a pod came there, now and ahead one behind the other."""
+        """Cards that were stranded for each shape on a node just before a pod came there, now and ahead one behind the other."""
         self.at: list[int] = []
-        """Where that was."""
+        """The nodes where that was."""
         self._fewer: dict[int, tuple[Floats, int]] = {}
 
     def by(self, rng: Random, worth: Floats) -> _Fill:

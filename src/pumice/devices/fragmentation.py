@@ -74,7 +74,7 @@ class FreeNodes:
 
 
 class Fit(Struct, frozen=True):
-    """What counts of each shape: ``now`` of cards that it cannot use, ``ahead`` of those that will be left over; and ``left``,
+    """The weights of each shape: ``now`` of cards that it cannot use, ``ahead`` of those that will be left over; and ``left``,
     the sum of both over all shapes, by how often each is seen."""
 
     now: Floats
@@ -177,7 +177,7 @@ def of_nodes(sums: Floats, left: Floats, free: Floats, weights: Floats, shapes: 
 
 
 def _part(sums: Floats, room: Floats, shapes: Shapes) -> Floats:
-    """What as many as fit would take of the nodes' cards. ``room``: pods for which there is cpu and memory, written over."""
+    """Return what as many as fit would take of the nodes' cards. ``room``: pods for which there is cpu and memory, written over."""
     room *= shapes.count
     room /= np.maximum(sums[:, 3], 1.0)
     part = np.minimum(room, 1.0, out=room)
