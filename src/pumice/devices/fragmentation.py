@@ -177,7 +177,7 @@ def of_nodes(sums: Floats, left: Floats, free: Floats, weights: Floats, shapes: 
 
 
 def _part(sums: Floats, room: Floats, shapes: Shapes) -> Floats:
-    """Return what as many as fit would take of the nodes' cards. ``room``: pods for which there is cpu and memory, written over."""
+    """Return what as many as fit would take of the nodes' cards. ``room``: pods that cpu and memory suffice for, written over."""
     room *= shapes.count
     room /= np.maximum(sums[:, 3], 1.0)
     part = np.minimum(room, 1.0, out=room)
