@@ -15,6 +15,7 @@ import pytest
 from kit import command_pages, page_commands
 from kit.installing import program
 
+pytestmark = pytest.mark.timeout(500)  # some forty seconds of processor time each
 WORLDS = sorted((Path(__file__).parent / "examples").glob("*.md"))
 
 
