@@ -58,7 +58,7 @@ class Told:
 
     clock = WallClock()
 
-    async def of_node(self, node: str) -> NodeUse:
+    async def of_node(self, node: str, fresh: float = 0.0) -> NodeUse:
         return NodeUse(1.0, {"a/mine": Use(123 << 20, 1000 << 20, 5.0), "b/secret": Use(777 << 20, 2345 << 20, 5.0)})
 
     async def history(self, node: str, namespace: str, pod: str) -> tuple[None, str]:
@@ -105,6 +105,8 @@ def test_what_somebody_may_not_list_is_on_no_page_of_his_and_in_no_total() -> No
 def test_figures_of_monitors_are_shown_of_ones_own_pods_alone() -> None:
     async def at(page: OpenPage, known: Viewers, cluster: ReviewingCluster) -> None:
         await complete(page, SOME)
+        assert "in use 123 MiB" in (await page.get("", token=SOME)).words
+        assert "in use 900 MiB" in (await page.get("", token=ALL)).words
         assert "123 MiB" in (await page.get("node?name=n1", token=SOME)).words
         assert "777 MiB" not in (await page.get("node?name=n1", token=SOME)).words
         assert "777 MiB" in (await page.get("node?name=n1", token=ALL)).words
