@@ -17,7 +17,7 @@ from msgspec import Struct
 from pumice.model.errors import PumiceError
 from pumice.node.history import PodHistory
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
-from pumice.web.monitors import FRESH, Monitors, NodeUse
+from pumice.web.monitors import Monitors, NodeUse
 from pumice.web.rights import Rights
 from pumice.wire.kinds import EVENTS, NAMESPACES, PODS
 from pumice.wire.objects import Meta, decode
@@ -217,8 +217,8 @@ class SeenMonitors:
     all: Monitors
     given: Rights
 
-    async def of_node(self, node: str, fresh: float = FRESH) -> NodeUse:
-        found = await self.all.of_node(node, fresh)
+    async def of_node(self, node: str) -> NodeUse:
+        found = await self.all.of_node(node)
         told = {key: use for key, use in found.pods.items() if self.given.may(PODS, key.partition("/")[0])}
         return NodeUse(found.at, told, found.unknown)
 

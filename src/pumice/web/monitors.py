@@ -59,13 +59,13 @@ class Monitors:
     _asking: dict[str, asyncio.Lock] = field(default_factory=dict)
     _hours: dict[tuple[str, str, str], tuple[float, tuple[PodHistory | None, str]]] = field(default_factory=dict)
 
-    async def of_node(self, node: str, fresh: float = FRESH) -> NodeUse:
-        """Ask the node's monitor, at most once in ``fresh`` seconds however many look."""
+    async def of_node(self, node: str) -> NodeUse:
+        """Ask the node's monitor, at most once in a while however many look."""
         lock = self._asking.setdefault(node, asyncio.Lock())
         try:
             async with lock:
                 known = self._known.get(node)
-                if known is not None and self.clock.now() - known.at < fresh:
+                if known is not None and self.clock.now() - known.at < FRESH:
                     return known
                 found = await self._ask(node)
                 self._known.pop(node, None)

@@ -25,9 +25,9 @@ from pumice.wire.objects import Pod, convert
 NODES_SHOWN, PODS_SHOWN, GROUPS_SHOWN, NODES_NAMED, FOUND_SHOWN, EVENTS_SHOWN = 25, 100, 40, 12, 50, 30
 """Of each list on one page."""
 LONGEST_QUERY = 200
-SOON, SLOWLY, ASKED_AT_ONCE = 0.3, 20.0, 8
-"""On the page of the cluster: seconds that it waits for monitors, seconds for which their answers are fresh there, and how many
-are asked at once."""
+SOON, SLOWLY, SILENT, ASKED_AT_ONCE, USES_KEPT = 0.3, 20.0, 120.0, 8, 1000
+"""On the page of the cluster: seconds that it waits for monitors; seconds for which their figures, and that one has none, are
+kept; how many are asked at once; and of how many nodes."""
 ANSWERS_KEPT, ANSWER_BYTES = 256, 16 << 20
 """Of `pumice explain`; of a large cluster one is a megabyte."""
 
@@ -73,7 +73,8 @@ class Views:
     monitors: Monitors
     _summary: tuple[int, Summary] | None = None
     _pods: tuple[int, list[PodLine]] | None = None
-    _asking: dict[str, asyncio.Task[NodeUse]] = field(default_factory=dict)
+    _asking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _used: dict[str, NodeUse] = field(default_factory=dict)
     _few: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ASKED_AT_ONCE))
     _explained: dict[str, tuple[int, float, bytes]] = field(default_factory=dict)
 
@@ -122,17 +123,23 @@ class Views:
 
     async def _uses(self, nodes: Sequence[str]) -> dict[str, NodeUse]:
         """What monitors tell of these nodes. The page does not wait for them: who is late is asked on, for the next look."""
-        asked = {name: self._asking.get(name) or asyncio.ensure_future(self._use(name)) for name in nodes}
+        now, late = self.following.clock.now(), NodeUse(0.0, unknown="its monitor has not answered yet; look again")
+        known = {name: told for name in nodes if (told := self._used.get(name)) is not None
+                 and now - told.at < (SILENT if told.unknown else SLOWLY)}  # fmt: skip
+        asked = {name: self._asking.get(name) or asyncio.ensure_future(self._use(name)) for name in nodes if name not in known}
         self._asking |= asked
         if asked:
             await asyncio.wait(asked.values(), timeout=SOON)
-        late = NodeUse(0.0, unknown="its monitor has not answered yet; look again")
-        return {name: task.result() if task.done() else late for name, task in asked.items()}
+        return {name: known.get(name) or (self._used.get(name, late) if asked[name].done() else late) for name in nodes}
 
-    async def _use(self, node: str) -> NodeUse:
+    async def _use(self, node: str) -> None:
         try:
             async with self._few:
-                return await self.monitors.of_node(node, SLOWLY)
+                told = await self.monitors.of_node(node)
+            self._used.pop(node, None)
+            self._used[node] = told
+            while len(self._used) > USES_KEPT:
+                del self._used[next(iter(self._used))]
         finally:
             self._asking.pop(node, None)
 

@@ -58,7 +58,7 @@ class Told:
 
     clock = WallClock()
 
-    async def of_node(self, node: str, fresh: float = 0.0) -> NodeUse:
+    async def of_node(self, node: str) -> NodeUse:
         return NodeUse(1.0, {"a/mine": Use(123 << 20, 1000 << 20, 5.0), "b/secret": Use(777 << 20, 2345 << 20, 5.0)})
 
     async def history(self, node: str, namespace: str, pod: str) -> tuple[None, str]:
