@@ -23,8 +23,8 @@ from kit.virtual_time import VirtualClock, VirtualLoop
 from tests.property.history.door import Door
 from tests.property.history.registry import Op, View
 from tests.property.plane import judge
-from tests.property.plane.kinds import CENTRAL, MODE, NEVER, NODES, PLANE, PROCESSES, SLICED, URGENT
-from tests.property.plane.node import Node, Running
+from tests.property.plane.kinds import BOUND, BOUNDED, CENTRAL, MODE, NEVER, NODES, PLANE, PROCESSES, SLICED, URGENT
+from tests.property.plane.node import NUMBER, Node, Running
 from tests.property.plane.processes import Connection, Doom, Fault, Process
 
 from pumice.apps.scheduler import daemon as scheduler
@@ -41,7 +41,7 @@ RESOURCES: dict[str, Resource] = {
     "pods": kinds.PODS, "podgroups": volcano.POD_GROUPS, "jobs": volcano.JOBS, "deployments": kinds.DEPLOYMENTS}  # fmt: skip
 OF_KIND = {"Pod": "pods", "PodGroup": "podgroups", "Job": "jobs", "Deployment": "deployments"}
 CARDS, MIB_EACH, MIB_SLICED = 2, 16000, 24576
-CONFS = ("no shares", "no shares", "making room by importance")
+CONFS = ("no shares", "no shares", "making room by importance", "capacity")
 """The configurations of the histories, in turn by seed: where queues had shares, a gang that was let in would keep others out, as
 in Volcano."""
 LEASE, HANDED_OUT = "volcano", "pumice.io/vgpu-handed-out"
@@ -66,7 +66,7 @@ class PlaneDoor(Door):
 
     def __init__(self, conf: str, rng: Random) -> None:
         super().__init__(conf, rng)
-        self.makes_room = "preempt" in conf
+        self.makes_room, self.bounds_queues = "preempt" in conf, "name: capacity" in conf
         self.clock = VirtualClock()
         self.struck: Counter[tuple[str, str]] = Counter()
         self.faults = 0
@@ -100,6 +100,7 @@ class PlaneDoor(Door):
         await self.hands.create(kinds.CONFIGMAPS, {"metadata": {"name": SCHEDULER_CONFIGMAP, "namespace": SYSTEM},
                                                    "data": {"volcano-scheduler.conf": self.conf}}, SYSTEM)  # fmt: skip
         await self.hands.create(kinds.PRIORITY_CLASSES, objects.priority_class(URGENT, 100))
+        await self.hands.create(volcano.QUEUES, objects.queue(BOUNDED, capability={NUMBER: str(BOUND)}))
         runs = {"scheduler a": self._run_scheduler, "scheduler b": self._run_scheduler, "controller": self._run_controller,
                 "kube-controllers": self._run_kube_controllers}  # fmt: skip
         for node in self.nodes.values():
@@ -172,6 +173,8 @@ class PlaneDoor(Door):
                 await self._while_ending(process)
             case "fault" if process is not None:
                 process.connection.faults.append(Fault(op["code"], op["count"], op["done"], op.get("only", "")))
+                if op.get("only", "").endswith(" slice"):  # the pod for which it cuts is ended by design
+                    self.hurt.add(SLICED)
             case "away" if process is not None:
                 until = self.clock.monotonic() + op["seconds"]
                 if op["lists"]:
@@ -189,6 +192,9 @@ class PlaneDoor(Door):
                 for part in ("kubelet", "plugin"):
                     await self.processes[f"{part} {node.name}"].kill()
                 node.reboot()
+            case "sweep" if node is not None:
+                for path in node.cdi.iterdir():
+                    path.unlink()
             case "lose record" if node is not None:
                 await self.processes[f"kubelet {node.name}"].kill()
                 node.lose_record()
@@ -384,8 +390,11 @@ class PlaneDoor(Door):
         pods, groups = self._unforged(), list(self.store.tables["PodGroup"].values())
         bound = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") in ("Pending", None)]
         starving = judge.urgent_asleep(nodes, pods) if self.makes_room else []
-        return [*judge.asleep(nodes, pods), *starving, *judge.half_gangs(nodes, pods, groups),
-                *judge.whole_gangs_asleep(nodes, pods, groups), *judge.torn_gangs(pods, groups, self.stood, self.disturbed),
+        if self.bounds_queues:  # where queues have shares, a gang that was let in keeps others out, as in Volcano
+            waiting = judge.bounded_asleep(nodes, pods, BOUNDED, BOUND)
+        else:
+            waiting = [*judge.asleep(nodes, pods), *judge.whole_gangs_asleep(nodes, pods, groups)]
+        return [*waiting, *starving, *judge.half_gangs(nodes, pods, groups), *judge.torn_gangs(pods, groups, self.stood, self.disturbed),
                 *(f"{Store.key(pod)} is bound and does not start" for pod in bound), *self._said_wrongly(nodes),
                 *(f"{name} does not run" for name, process in self.processes.items() if not process.alive)]  # fmt: skip
 
