@@ -50,9 +50,11 @@ STORM = 400
 TORN = 5.0
 """Seconds within which the Bindings of a gang are all answered where nothing befalls anybody."""
 CALM, SWEPT = 240.0, 200.0
+"""Seconds without faults after which everything that can run runs, and after which all that ended is swept."""
+PROMPT = 45.0
+"""Seconds without faults after which what a queue releases is had at once."""
 FOREVER = 1e9
 """The budget of a cycle: real time has no part in the story."""
-"""Seconds without faults after which everything that can run runs, and after which all that ended is swept."""
 
 
 def conf_of(seed: int) -> str:
@@ -71,6 +73,8 @@ class PlaneDoor(Door):
         self.struck: Counter[tuple[str, str]] = Counter()
         self.faults = 0
         """How many were ordered."""
+        self.calm_since = FOREVER
+        """Since when nothing befalls anybody."""
         self._seen, self._looks = -1, 0
         self._second, self._writes = 0, Counter[str]()
         self._decoded: dict[str, dict[tuple[str, str, int], Json]] = {}
@@ -154,7 +158,8 @@ class PlaneDoor(Door):
                 await self.befall(op)
 
     async def befall(self, op: Op) -> None:
-        self.faults += op["do"] != "wait"
+        if op["do"] not in ("wait", "calm"):
+            self.faults, self.calm_since = self.faults + 1, FOREVER
         process = self.processes.get(op.get("process", ""))
         node = self.nodes.get(op.get("node", ""))
         if node is not None:
@@ -164,6 +169,8 @@ class PlaneDoor(Door):
         match op["do"]:
             case "wait":
                 await self._wait(op["seconds"])
+            case "calm":
+                await self._calm()
             case "kill" if process is not None:
                 if op["at once"]:
                     await process.kill()
@@ -192,9 +199,8 @@ class PlaneDoor(Door):
                 for part in ("kubelet", "plugin"):
                     await self.processes[f"{part} {node.name}"].kill()
                 node.reboot()
-            case "sweep" if node is not None:
-                for path in node.cdi.iterdir():
-                    path.unlink()
+            case "restart containers" if node is not None:
+                node.restart_containers()
             case "lose record" if node is not None:
                 await self.processes[f"kubelet {node.name}"].kill()
                 node.lose_record()
@@ -322,6 +328,9 @@ class PlaneDoor(Door):
                 self.checker.complain("gang", text)
         for text in judge.ended_for_nothing(self.store.tables["Pod"].values(), self.forged, self.hurt):
             self.checker.complain("ended", text)
+        if self.bounds_queues and self.clock.monotonic() > self.calm_since + PROMPT:
+            for text in judge.bounded_asleep(nodes, self._unforged(), BOUNDED, BOUND):
+                self.checker.complain("prompt", text)
         for text in judge.booked_twice(nodes, self._unforged(), refused):
             self.checker.complain("booked", text)
 
@@ -336,8 +345,8 @@ class PlaneDoor(Door):
             await asyncio.gather(*(p.task for p in self.processes.values() if p.task is not None), return_exceptions=True)
             shutil.rmtree(self.root, ignore_errors=True)
 
-    async def _come_to_rest(self) -> None:
-        """Without faults: everything that can run runs, and all that ended is swept."""
+    async def _calm(self) -> None:
+        """From now on nothing befalls anybody."""
         for process in self.processes.values():
             process.connection.faults.clear()
             process.connection.doom = None
@@ -345,6 +354,11 @@ class PlaneDoor(Door):
         for node in self.nodes.values():
             node.cards.lost.clear()
         await self.hands.patch(kinds.CONFIGMAPS, SCHEDULER_CONFIGMAP, {"data": {"volcano-scheduler.conf": self.conf}}, SYSTEM)
+        self.calm_since = self.clock.monotonic()
+
+    async def _come_to_rest(self) -> None:
+        """Without faults: everything that can run runs, and all that ended is swept."""
+        await self._calm()
         for text in await self._until_none(self._not_at_rest, CALM):
             self.checker.complain("rest", text)
         await self.look()

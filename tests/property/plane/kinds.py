@@ -194,15 +194,16 @@ def job_comes(view: View, rng: Random) -> list[Op]:
                              "metadata": {"name": name, "namespace": "default"}, "spec": spec})]  # fmt: skip
 
 
-@kind("pods of a queue with a limit come", 3, PLANE)
+@kind("pods of a queue with a limit come while nothing befalls anybody", 3, PLANE)
 def bounded_come(view: View, rng: Random) -> list[Op]:
-    """More than its limit lets in; each is a small share of a card, so that the limit alone keeps them waiting."""
+    """More than its limit lets in; each is a small share of a card, so that the limit alone keeps them waiting, and the next ones
+    have what the first ones release."""
     name = f"b{rng.getrandbits(24):06x}"
-    pods = [make(f"{name}-{at}", rng, queue=BOUNDED) for at in range(rng.choice((2, 3, 4)))]
+    pods = [make(f"{name}-{at}", rng, queue=BOUNDED) for at in range(rng.choice((3, 4)))]
     for pod in pods:
         _asking(pod, {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "500"})
-        pod["metadata"]["annotations"][LIFE] = str(rng.choice((5, 20)))
-    return [_create("pods", pod) for pod in pods]
+        pod["metadata"]["annotations"][LIFE] = "5"
+    return [{"do": "calm"}, {"do": "wait", "seconds": 40.0}, *(_create("pods", pod) for pod in pods), {"do": "wait", "seconds": 12.0}]
 
 
 @kind("a Deployment comes", 2, PLANE)
@@ -324,7 +325,7 @@ def gang_torn(view: View, rng: Random) -> list[Op]:
     else:
         befalls = [{"do": "kill", "process": f"scheduler {which}", "writes": rng.choice((1, 2)), "done": rng.random() < 0.5,
                     "only": "POST pods binding", "at once": False} for which in "ab"]  # fmt: skip
-    return [*_emptied(view), *befalls, _create("jobs", _whole_job(name)), {"do": "wait", "seconds": rng.choice((0.3, 0.6, 1.0, 2.0))},
+    return [*_emptied(view), *befalls, _create("jobs", _whole_job(name)), {"do": "wait", "seconds": rng.choice((0.05, 0.05, 0.3, 2.0))},
             *(_create("pods", pod) for pod in urgent), {"do": "wait", "seconds": 30.0}]  # fmt: skip
 
 
@@ -347,10 +348,15 @@ def removal_cut_short(view: View, rng: Random) -> list[Op]:
             {"do": "delete", "kind": "Pod", "key": f"default/{name}-1", "now": True}, {"do": "wait", "seconds": 20.0}]  # fmt: skip
 
 
-@kind("the driver refuses to cut", 2, PLANE)
+@kind("the driver refuses to cut for a pod, and the pod goes", 3, PLANE)
 def cut_refused(view: View, rng: Random) -> list[Op]:
+    name = f"e{rng.getrandbits(24):06x}"
+    pod = make(name, rng, slices=True)
+    pod["spec"]["terminationGracePeriodSeconds"] = 0
     return [{"do": "fault", "process": f"plugin {SLICED}", "only": rng.choice(("make slice", "fill slice", "fill slice", "drain slice")),
-             "code": 500, "count": 1, "done": False}, *slices_come(view, rng)]  # fmt: skip
+             "code": 500, "count": rng.choice((1, 2, 4)), "done": False},
+            _create("pods", pod), {"do": "wait", "seconds": rng.choice((1.0, 2.0, 3.0))},
+            {"do": "delete", "kind": "Pod", "key": f"default/{name}", "now": True}, {"do": "wait", "seconds": 8.0}]  # fmt: skip
 
 
 @kind("a plugin dies while it cuts for a pod, and the pod goes", 3, PLANE)
@@ -380,10 +386,10 @@ def reboots(view: View, rng: Random) -> list[Op]:
     return [{"do": "reboot", "node": rng.choice(NODES)}]
 
 
-@kind("the files that name shares to the runtime are removed", 2, PLANE)
-def swept(view: View, rng: Random) -> list[Op]:
-    """As by somebody who tidies up below /run; plugin and kubelet go on."""
-    return [{"do": "sweep", "node": rng.choice(NODES)}]
+@kind("a runtime begins anew, and its folder of CDI files is empty", 2, PLANE)
+def runtime_restarts(view: View, rng: Random) -> list[Op]:
+    """Plugin and kubelet go on, and all containers start again."""
+    return [{"do": "restart containers", "node": rng.choice(NODES)}]
 
 
 @kind("a kubelet loses its record of devices", 1, PLANE)

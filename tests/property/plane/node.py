@@ -163,18 +163,22 @@ class Node:
         finally:
             await self.kubelet.stop()
 
-    def reboot(self) -> None:
-        """Containers are gone, and so are all slices and what lies below /run; the kubelet's record stays."""
+    def restart_containers(self) -> None:
+        """Containers are gone, and what lies below /run; the kubelet starts them again."""
         self.running.clear()
-        for slice_ in [slice_ for card in self.cards.cards for slice_ in self.driver.slices(card.uuid)]:
-            if not slice_.half:
-                self.driver.drain(slice_.place)
-            self.driver.remove(slice_.place)
         for found in self.local.values():
             if found.state == "running":
                 found.state = "admitted"
         shutil.rmtree(self.cdi)
         self.cdi.mkdir()
+
+    def reboot(self) -> None:
+        """Containers are gone, and so are all slices and what lies below /run; the kubelet's record stays."""
+        for slice_ in [slice_ for card in self.cards.cards for slice_ in self.driver.slices(card.uuid)]:
+            if not slice_.half:
+                self.driver.drain(slice_.place)
+            self.driver.remove(slice_.place)
+        self.restart_containers()
 
     def lies(self) -> dict[str, tuple[str, str, int]]:
         """The whole slices that are there: card, profile and begin, by UUID."""
