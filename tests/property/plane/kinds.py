@@ -287,8 +287,8 @@ def stopped_amid(view: View, rng: Random) -> list[Op]:
     """Of a gang, which are sent again and again; meanwhile the standby takes over."""
     gang = gang_comes(view, rng)
     faults = [{"do": "fault", "process": f"scheduler {which}", "only": "POST pods binding", "code": rng.choice((429, 500, 503)),
-               "count": 30, "done": False} for which in "ab"]  # fmt: skip
-    return [*faults, *gang, {"do": "wait", "seconds": rng.choice((0.1, 0.5, 1.0, 2.0))},
+               "count": 12, "done": False} for which in "ab"]  # fmt: skip
+    return [*faults, *gang, {"do": "wait", "seconds": rng.choice((0.1, 0.2, 0.5))},
             {"do": "stop", "process": f"scheduler {rng.choice('ab')}", "seconds": rng.choice((20.0, 40.0))},
             {"do": "wait", "seconds": 30.0}]  # fmt: skip
 
