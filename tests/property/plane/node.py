@@ -164,11 +164,12 @@ class Node:
             await self.kubelet.stop()
 
     def restart_containers(self) -> None:
-        """Containers are gone, and what lies below /run; the kubelet starts them again."""
+        """Containers are gone, and what lies below /run; the kubelet starts them again. It asks anew for those that its record
+        does not have (Kubernetes pkg/kubelet/cm/devicemanager/manager.go: needsReAllocate)."""
         self.running.clear()
-        for found in self.local.values():
+        for uid, found in self.local.items():
             if found.state == "running":
-                found.state = "admitted"
+                found.state = "admitted" if any(key[0] == uid for key in self.kubelet.pod_devices.entries) else "new"
         shutil.rmtree(self.cdi)
         self.cdi.mkdir()
 
