@@ -21,7 +21,8 @@ from pumice.adapters.kube import Access, KubeClient
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
 from pumice.wire.batch import CRON_JOBS
-from pumice.wire.kinds import CLUSTER_ROLES, PODS, SECRETS
+from pumice.wire.kinds import CLUSTER_ROLES, NAMESPACES, PODS, SECRETS
+from pumice.wire.share_claims import Share, parse
 from pumice.wire.volcano import JOBS, POD_GROUPS, QUEUES, SCHEDULING_API
 from pumice_jobs.admission.registration import API, LABELS, MUTATING, VALIDATING, owned_by
 from pumice_jobs.admission.review import Settings as Rules
@@ -305,5 +306,51 @@ def test_a_container_for_looking_into_a_pod_is_asked_about_where_policies_are_no
 
         assert "may only say void or none" in await debug(**env("NVIDIA_VISIBLE_DEVICES", "all"))
         assert await debug() == str([VOID])
+
+    play(api, story)
+
+
+def test_shares_are_claims_where_the_namespace_says_so_and_a_dry_run_writes_nothing(api: Api, namespace: str) -> None:
+    """Acceptance case 25 of claims: owners and names of templates as the controller makes them (tests/scenarios)."""
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4000", "nvidia.com/gpucores": "50"}
+    pod = {"metadata": {"name": "p", "namespace": namespace}, "spec": {
+        "schedulerName": "volcano", "containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]}}  # fmt: skip
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    templates = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates"
+
+    async def dry_run() -> Any:
+        return (await asyncio.to_thread(api.call, "POST", f"{pods}?dryRun=All", pod)).json
+
+    async def story(kube: KubeClient, own: KubeClient) -> None:
+        assert (await dry_run())["spec"]["containers"][0]["resources"]["limits"] == {**limits, "nvidia.com/gpumem": "4k"}
+        await kube.patch(NAMESPACES, namespace, {"metadata": {"labels": {"pumice.io/claims": "on"}}})
+
+        async def claims() -> bool:
+            return "resourceClaims" in (await dry_run())["spec"]
+
+        await until(claims)
+        dry = await dry_run()
+        made = await kube.create(PODS, pod, namespace)
+        assert made["spec"]["resourceClaims"] == dry["spec"]["resourceClaims"]
+        name = made["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
+        assert parse(made["metadata"]["annotations"]["pumice.io/share-claims"]) == {name: Share(1, 4000, 50)}
+        again = await asyncio.to_thread(api.call, "PATCH", f"{pods}/p", pod, media="application/strategic-merge-patch+json")
+        assert again.json["spec"]["containers"] == made["spec"]["containers"], "applied again it is changed in the same way"
+        assert api.get(templates)["items"] == [], "the server writes nothing"
+        before = {**pod, "metadata": {"name": "before", "namespace": "default"}}
+        await kube.create(PODS, before, "default")
+        await kube.patch(NAMESPACES, "default", {"metadata": {"labels": {"pumice.io/claims": "on"}}})
+        changed = await kube.patch(PODS, "before", {"metadata": {"annotations": {"a": "b"}}}, "default")
+        await kube.patch(NAMESPACES, "default", {"metadata": {"labels": {"pumice.io/claims": None}}})
+        assert "resourceClaims" not in changed["spec"], "what was stored as shares stays so, and nobody is asked about it"
+        await kube.delete(PODS, "before", "default")
+        work = job("j", task("t", template={"spec": pod["spec"]}), namespace=namespace)
+        stored = await kube.create(JOBS, work, namespace)
+        [claim] = stored["spec"]["tasks"][0]["template"]["spec"]["resourceClaims"]
+        assert claim["name"] != name
+        same = await kube.patch(JOBS, "j", {"spec": {"tasks": work["spec"]["tasks"]}}, namespace)
+        assert same["spec"]["tasks"][0]["template"] == stored["spec"]["tasks"][0]["template"]
+        await kube.delete(JOBS, "j", namespace)
+        await kube.delete(PODS, "p", namespace)
 
     play(api, story)

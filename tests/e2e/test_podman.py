@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from kit import page_commands
 from kit.one_machine import PUMICE, OneMachine, wait_until
 
@@ -32,7 +33,8 @@ def missing() -> str:
     """Why Podman cannot run here, or an empty string."""
     if os.geteuid() != 0:
         return "Podman is tried as root"
-    for program, package in (("podman", "podman"), ("runc", "runc"), ("/bin/busybox", "busybox-static")):
+    packages = {"podman": "podman", "podman-compose": "podman-compose", "runc": "runc", "/bin/busybox": "busybox-static"}
+    for program, package in packages.items():
         if not shutil.which(program):
             return f"{program} is not installed (apt-get install {package})"
     return ""
@@ -161,3 +163,33 @@ def test_a_share_with_a_name_is_a_device_of_podman(podman: Podman) -> None:
     podman("kill", "a")
     wait_until(lambda: here.run("--memory", "100%", "--", "true").returncode == 0)
     assert "unresolvable CDI devices" in podman("start", "a", code=125), "its share is gone"
+
+
+def test_the_file_of_compose_runs_a_service_with_the_share(podman: Podman, tmp_path: Path) -> None:
+    """The page's file by podman-compose; image, command and the name of the share are this test's."""
+    here, name = podman.here, f"test-{os.getpid()}"
+    emulated = ("--emulated", str(here.directory))
+    (block,) = [one for one in page_commands.blocks(PAGE.read_text("utf-8")) if one.kind == "yaml" and "services:" in one.text]
+    said = yaml.safe_load(block.text.replace("share=train", f"share={name}"))
+    load = [*BURN, "--memory", "1000", "--kernel-ms", "5", "--seconds", "200"]
+    words = podman.world
+    at = words.index("-e")
+    said["services"]["train"] |= {"image": IMAGE, "command": load, "volumes": words[1:at:2],
+                                  "environment": words[at + 1 :: 2]}  # fmt: skip
+    (tmp_path / "compose.yaml").write_text(yaml.safe_dump(said))
+    compose = ["podman-compose", "--no-ansi", "-f", str(tmp_path / "compose.yaml"), "-p", "page"]
+    assert here.pumice("share", "create", name, *emulated, "--memory", "2000").returncode == 0
+    try:
+        up = subprocess.run([*compose, "up", "-d"], env=here.environment, capture_output=True, text=True, timeout=100)
+        assert up.returncode == 0, up.stderr
+        (container,) = podman("ps", "--format", "{{.Names}}").split()
+        podman.busy(container)
+        (share,) = json.loads(here.pumice("share", "list", *emulated, "-o", "json").stdout)
+        assert podman.pid(container) in share["pids"]
+        assert share["cards"][0]["memoryUsedBytes"] >= 1000 << 20
+        subprocess.run([*compose, "down", "-t", "0"], env=here.environment, capture_output=True, timeout=100)
+        wait_until(lambda: podman("ps", "-aq") == "")
+        podman("network", "rm", "page_default")
+    finally:
+        assert here.pumice("share", "delete", "--force", name, *emulated).returncode == 0
+    wait_until(lambda: here.run("--memory", "100%", "--", "true").returncode == 0)

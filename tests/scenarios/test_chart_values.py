@@ -317,6 +317,20 @@ def test_the_driver_of_claims_is_there_where_it_is_asked_for_and_goes_where_it_i
     assert "does not serve resource.k8s.io/v1" in refusal({"draDriver": {"enabled": True}}, "--kube-version=1.33.9")
 
 
+def test_shares_become_claims_where_that_is_asked_for_and_the_controller_gets_one_right_for_it() -> None:
+    def told(found: Rendering) -> list[bool]:
+        return ["--share-claims" in found.container(name)["args"] for name in CENTRAL.values()]
+
+    assert told(Rendering({"draDriver": {"enabled": True}})) == [False, False, False]
+    found = Rendering({"draDriver": {"enabled": True, "shareClaims": True}})
+    assert told(found) == [False, True, True]
+    more = set(found.names("ClusterRole")) - set(Rendering({"draDriver": {"enabled": True}}).names("ClusterRole"))
+    assert more == {"volcano-controllers-share-claims"}
+    for missing in ({"draDriver": {"shareClaims": True}},
+                    {"draDriver": {"enabled": True, "shareClaims": True}, "custom": {"admission_enable": False}}):
+        assert "draDriver.shareClaims wants draDriver.enabled" in refusal(missing)
+
+
 def test_only_the_served_ports_are_reachable_where_that_is_asked_for() -> None:
     assert plain().names("NetworkPolicy") == []
     readers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]

@@ -22,7 +22,10 @@ CASES: dict[int, tuple[str, tuple[str, ...]]] = {
         f"{UNIT}::test_2_what_is_asked_is_rounded_up_by_the_step",
         "tests/unit/devices/nvidia_vgpu/node/test_claims.py::test_a_claim_gets_what_it_consumes_and_memory_in_whole_mib")),
     3: ("who asks for nothing takes the default", (f"{UNIT}::test_3_who_asks_nothing_takes_the_defaults",)),
-    4: ("a capacity without a policy is taken whole", (f"{UNIT}::test_4_a_capacity_without_a_policy_is_taken_whole",)),
+    4: ("a capacity without a policy is taken whole, and our driver publishes none without", (
+        f"{UNIT}::test_4_a_capacity_without_a_policy_is_taken_whole",
+        "tests/unit/devices/nvidia_vgpu/node/test_claims.py::"
+        "test_each_capacity_of_a_card_that_is_shared_has_a_policy")),
     5: ("a capacity is asked by the published key", (f"{UNIT}::test_5_a_capacity_is_asked_by_the_key_that_is_published",)),
     6: ("two devices are two cards", (f"{UNIT}::test_6_two_devices_are_two_cards_and_two_requests_may_be_one",)),
     7: ("matchAttribute binds requests to one card", (f"{UNIT}::test_7_requests_bound_to_one_card_have_room_on_it_together",)),
@@ -70,7 +73,12 @@ CASES: dict[int, tuple[str, tuple[str, ...]]] = {
     25: ("an extended resource on a driver's node and on a device plugin's", (
         f"{RESOURCES}::test_a_pod_gets_a_claim_and_its_node_and_the_third_of_two_cards_waits",
         f"{RESOURCES}::test_a_node_that_offers_the_resource_itself_needs_no_claim_and_holds_no_more_than_it_offers",
-        "tests/unit/devices/convert/test_claims.py")),
+        "tests/unit/devices/convert/test_claims.py",
+        "tests/contract/test_webhook.py::test_shares_are_claims_where_the_namespace_says_so_and_a_dry_run_writes_nothing",
+        "tests/unit/jobs/apps/controller/test_share_claims.py::"
+        "test_pods_of_one_workload_have_one_template_that_is_their_workloads_whatever_fails",
+        "tests/scenarios/test_claims_on_a_cluster.py::"
+        "test_pods_in_volcanos_and_hamis_words_run_by_claim_and_their_templates_are_their_workloads")),
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 from kit.claims import asks, claim, of_memory, published, shared_card
 from kit.device_claims import GPU, ClaimWorld, cards, whole
-from kit.objects import group, node, pod
+from kit.objects import group, node, pod, priority_class
 from kit.room_worlds import BUNDLES
 
 from pumice.effects.vocabulary import Bind
@@ -266,6 +266,28 @@ def test_a_more_important_pod_has_a_claim_released_for_it_and_waits_until_it_is(
     world.clear()
     world.settle(3)
     assert (world.node_of("high"), len(world.evictions)) == ("n0", 1)
+
+
+def test_a_gang_of_64_pods_with_a_claim_each_preempts_lower_ones_and_no_more_of_them() -> None:
+    world = ClaimWorld(BUNDLES)
+    world.nodes_with(9, each=8)
+    for at in range(72):
+        world.ask(f"low-{at}", whole(), priority=2 if at < 8 else 1)
+    world.settle(10)
+    assert len(world.bindings) == 72
+    for at in range(72):
+        world.set_phase(f"low-{at}", "Running")
+    world.add(priority_class("high", 100))
+    world.add(group("gang", minimum=64, priority_class="high"))
+    for at in range(64):
+        world.ask(f"high-{at}", whole(), group="gang", priority=100)
+    world.settle(10)
+    assert len(world.evictions) == 64
+    assert all(world.node_of(f"high-{at}") for at in range(64))
+    held = [device for at in range(64) for device in world.devices_of(f"high-{at}-c0")]
+    assert len(set(held)) == 64, "a device each"
+    left = {one.name for one in world.evictions}
+    assert all(f"low-{at}" not in left for at in range(8)), "the more important of the lower ones stay"
 
 
 @pytest.mark.parametrize("looks", [1, 2, 3])

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kit.local_cluster import LocalCluster, local_cluster
+from kit.local_cluster import LocalCluster, local_cluster, pumice
+
+from pumice_jobs.admission.rules import DEFAULT_PATHS, SHARES_TO_CLAIMS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "claims"
 BESIDE = """
@@ -75,6 +77,11 @@ def test_pods_by_claim_see_their_share_and_one_too_many_waits_until_another_has_
             until("/   3000MiB", "logs", "--ignore-errors", name)
         until("cores", "get", "pod", "e", "-o", "jsonpath={.status.conditions[0].message}")
         assert not ask("get", "pod", "e", "-o", "jsonpath={.spec.nodeName}")
+        dump = here.cluster.data.root / "case.json"
+        assert pumice("dump", "--kubeconfig", str(here.cluster.data.kubeconfig), "-o", str(dump)).returncode == 0
+        assert pumice("replay", str(dump)).returncode == 0
+        told = pumice("explain", "--from", str(dump), "pod", "e")
+        assert "cores" in told.stdout, "as the cluster has it, of the file alone"
         ask("delete", "pod", "b")
         until("/   3000MiB", "logs", "--ignore-errors", "e")
 
@@ -99,3 +106,52 @@ def test_a_pod_by_claim_sees_its_mig_slice_and_cards_are_cut_for_as_many_as_ther
         )
         seen = {here.ask("logs", f"p{at}") for at in range(8) if f"p{at}" != waits}
         assert len(seen) == 7, "each sees its own slice"
+
+
+TRANSLATED = """
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: two}
+spec:
+  schedulerName: volcano
+  minAvailable: 2
+  tasks:
+  - name: t
+    replicas: 2
+    template:
+      spec:
+        restartPolicy: Never
+        terminationGracePeriodSeconds: 0
+        containers:
+        - {name: main, image: any, command: [sh, -c, "nvidia-smi; sleep 1000"],
+           resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 4000, nvidia.com/gpucores: 50}}}
+"""
+
+
+def test_pods_in_volcanos_and_hamis_words_run_by_claim_and_their_templates_are_their_workloads(tmp_path: Path) -> None:
+    """Acceptance case 25, where a namespace says so."""
+    config = tmp_path / "cluster.yaml"
+    config.write_text(f"nodes: [{{cards: 2}}]\nadmission: [{', '.join((*DEFAULT_PATHS, *SHARES_TO_CLAIMS))}]\n")
+    with claims_cluster("--config", str(config)) as here:
+        ask, until = here.ask, here.until
+        ask("apply", "-f", str(EXAMPLES / "classes.yaml"))
+        until("gpu.pumice.io", "get", "resourceslices")
+        ask("label", "namespace", "default", "pumice.io/claims=on")
+        guides = str(EXAMPLES.parent / "vgpu-user-guide" / "hami-pod.yaml")
+        until("resourceClaims", "create", "--dry-run=server", "-o", "yaml", "-f", guides)
+        assert not ask("get", "resourceclaimtemplates,resourceclaims", "-o", "name")
+        ask("apply", "-f", guides)
+        until("Running", "get", "pod", "hami-pod", "-o", "jsonpath={.status.phase}")
+        assert "3000MiB" in ask("exec", "hami-pod", "--", "nvidia-smi")
+        ask("apply", "-f", "-", given=TRANSLATED)
+        for name in ("two-t-0", "two-t-1"):
+            until("/   4000MiB", "logs", "--ignore-errors", name)
+        ask("apply", "-f", "-", given=TRANSLATED)
+        owner = "jsonpath={range .items[*]}{.metadata.ownerReferences[*].kind}/{.metadata.ownerReferences[*].name} {end}"
+        assert sorted(ask("get", "resourceclaimtemplates", "-o", owner).split()) == ["Job/two", "Pod/hami-pod"]
+        assert sorted(ask("get", "resourceclaims", "-o", owner).split()) == ["Pod/hami-pod", "Pod/two-t-0", "Pod/two-t-1"]
+        ask("delete", "job.batch.volcano.sh/two", "pod/hami-pod")
+        deadline = time.monotonic() + 60
+        while left := ask("get", "resourceclaimtemplates,resourceclaims", "-o", "name"):
+            assert time.monotonic() < deadline, left
+            time.sleep(0.2)

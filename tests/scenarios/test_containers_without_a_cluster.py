@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import page_commands
 from kit.one_machine import PUMICE, OneMachine, wait_until
 
 from pumice.adapters.bookings.processes import hold
@@ -117,13 +119,17 @@ def test_a_containers_share_that_no_process_keeps_is_ended_by_force(engine: Engi
     """Anybody may lock a region, for containers run as any user."""
     assert engine.run("--memory", "100%", "-d", "image").returncode == 0
     (found,) = engine.here.ps()
+    held = share(engine.here, "delete", found["id"])
+    assert (held.returncode, len(held.stderr.splitlines())) == (2, 1)
+    assert (f"{found['id']} is no share with a name: container 000000000000 has it; stop that, as by `docker stop 000000000000`, "
+            "and it is free") in held.stderr  # fmt: skip
     refused = share(engine.here, "delete", "--force", found["id"])
     assert (refused.returncode, "its container runs" in refused.stderr) == (2, True)
     lock = hold(found["region"])
     try:
         os.kill(engine.container, signal.SIGKILL)
         wait_until(lambda: engine.here.ps()[0]["pids"] == [])
-        assert share(engine.here, "delete", found["id"]).returncode == 2
+        assert "something holds it; --force ends it" in share(engine.here, "delete", found["id"]).stderr
         assert share(engine.here, "delete", "--force", found["id"]).returncode == 0
         assert engine.here.ps() == []
     finally:
@@ -294,6 +300,39 @@ def test_a_share_in_use_is_deleted_by_force_alone_and_free_when_its_containers_h
         container.kill()
         container.wait()
     assert here.run("--memory", "100%", "--", "true").returncode == 0
+
+
+def test_a_programs_share_is_not_ended_by_its_id(here: OneMachine) -> None:
+    program = here.start("--memory", "1G", "--", "sleep", "100")
+    wait_until(here.ps)
+    for force in ([], ["--force"]):
+        refused = share(here, "delete", *force, here.ps()[0]["id"])
+        assert refused.returncode == 2
+        assert f"a program of `pumice run` has it (pid {program.pid}); it is free when that has ended" in refused.stderr
+
+
+def test_the_template_of_systemd_is_one_and_its_commands_make_and_end_a_share(here: OneMachine, tmp_path: Path) -> None:
+    """The template of docs/how-to/containers.md, where this test's `pumice` is."""
+    page = (Path(__file__).parents[2] / "docs/how-to/containers.md").read_text("utf-8")
+    program = tmp_path / "pumice"
+    program.write_text(f'#!/bin/sh\nexec {" ".join(PUMICE)} "$@" --emulated {here.directory} --cdi-dir {tmp_path}/cdi\n')
+    program.chmod(0o755)
+    (text,) = [block.text for block in page_commands.blocks(page) if block.kind == "ini" and "[Service]" in block.text]
+    unit = text.replace("/usr/bin/pumice", str(program)).replace("/etc/pumice/shares", str(tmp_path))
+    (tmp_path / "pumice-share@.service").write_text(unit)
+    (ask,) = re.findall(r"`/etc/pumice/shares/train` has one line: `(ASK=[^`]*)`", page)
+    (tmp_path / "train").write_text(f"{ask}\n")
+    if analyze := shutil.which("systemd-analyze"):
+        instance = tmp_path / "pumice-share@train.service"
+        verified = subprocess.run([analyze, "verify", instance], capture_output=True, text=True, timeout=60)
+        assert (verified.returncode, verified.stderr) == (0, "")
+    commands = dict(re.findall("^(Exec[A-Za-z]+)=(.*)$", unit.replace("%i", "train"), flags=re.MULTILINE))
+    for name, there in (("ExecStart", ["train"]), ("ExecStop", [])):
+        words = f". {tmp_path}/train.sh; {commands[name]}"
+        (tmp_path / "train.sh").write_text(ask.replace("=", "='", 1) + "'\n")
+        done = subprocess.run(words, shell=True, env=here.environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert [one["id"] for one in named(here)] == there
 
 
 def test_a_file_of_the_same_name_for_another_book_is_neither_written_over_nor_removed(here: OneMachine, tmp_path: Path) -> None:

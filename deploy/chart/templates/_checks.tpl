@@ -17,6 +17,9 @@
 {{- fail "draDriver.enabled: this API server does not serve resource.k8s.io/v1, which Kubernetes has from 1.34 on" }}
 {{- end }}
 {{- end }}
+{{- if and .Values.draDriver.shareClaims (not (and .Values.draDriver.enabled $custom.controller_enable $custom.admission_enable)) }}
+{{- fail "draDriver.shareClaims wants draDriver.enabled, custom.controller_enable and custom.admission_enable: the admission server writes claims, the controller makes their templates, and the driver gives their cards" }}
+{{- end }}
 {{- include "pumice.checksOfTexts" . }}
 {{- include "pumice.checksOfTheCluster" . }}
 {{- end }}

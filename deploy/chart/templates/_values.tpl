@@ -30,8 +30,10 @@
 {{- end }}
 {{- else if eq $p "controller" }}
 {{- with $custom.controller_worker_threads }}{{ $args = append $args (printf "--worker-threads=%d" (int .)) }}{{ end }}
+{{- if .root.Values.draDriver.shareClaims }}{{ $args = append $args "--share-claims" }}{{ end }}
 {{- else }}
 {{- with $custom.enabled_admissions }}{{ $args = append $args (printf "--enabled-admission=%s" .) }}{{ end }}
+{{- if .root.Values.draDriver.shareClaims }}{{ $args = append $args "--share-claims" }}{{ end }}
 {{- end }}
 {{- toYaml (dict
   "replicas" (index $custom (printf "%s_replicas" $p))

@@ -29,7 +29,7 @@ from pumice.ports.clock import Clock, SystemClock
 from pumice.wire.kinds import NODES
 from pumice.wire.names import GPU_NUMBER, SCHEDULER_NAME, SYSTEM_NAMESPACE, VGPU_NUMBER
 from pumice.wire.objects import Node, decode
-from pumice_jobs.admission.rules import DEFAULT_PATHS, RULES
+from pumice_jobs.admission.rules import DEFAULT_PATHS, RULES, SHARES_TO_CLAIMS
 from pumice_jobs.apps.controller import daemon as controller
 from pumice_jobs.apps.webhook import daemon as webhook
 from pumice_jobs.apps.webhook.registering import Place, take_back
@@ -171,7 +171,8 @@ class Cluster:
         self._daemon("scheduler", lambda: scheduler.run(settings, cluster=kube, clock=self.clock, rng=self.rng,
                                                         stop=self._stop))  # fmt: skip
         pages = controller.Settings(listen=f"{address}:{port_or_free(address, 8081)}",
-                                    scheduler_names=settings.scheduler_names)
+                                    scheduler_names=settings.scheduler_names,
+                                    share_claims=any(path in SHARES_TO_CLAIMS for path in self.spec.admission or ()))
         self._daemon("controller", lambda: controller.run(pages, cluster=kube, clock=self.clock, rng=self.rng,
                                                           stop=self._stop))  # fmt: skip
         self._admission(kube, address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from pumice.claims.attributes import Constraining, cards_of
@@ -126,11 +126,12 @@ class Draft:
 
     def _capacity(self, place: PooledDevice, shares: dict[str, Fraction]) -> FitError | None:
         used = self.usage.consumed.get(place.id, {})
+        lacking: list[FitError] = []
         for name, share in shares.items():
             free = place.device.capacity[name].value - used.get(name, NONE) - self._consumed.get((place.id, name), NONE)
             if share > free:
-                return FitError(Rule.CAPACITY, name, share, free)
-        return None
+                lacking.append(FitError(Rule.CAPACITY, name, share, free))
+        return replace(lacking[0], beside=tuple(lacking[1:])) if len(lacking) > 1 else lacking[0] if lacking else None
 
     def _counters(self, place: PooledDevice) -> FitError | None:
         """A shared device has paid once it is shared. A counter that others have over-committed closes it all the same."""

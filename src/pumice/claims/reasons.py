@@ -24,16 +24,22 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FitError:
-    """Why one device was passed over: the rule, what it is about (a capacity, a taint, an attribute), and the numbers."""
+    """Why one device was passed over: the rule, what it is about (a capacity, a taint, an attribute), and the numbers.
+    ``beside``: what else it lacks by the same rule."""
 
     rule: Rule
     about: str = ""
     wanted: Fraction | None = None
     best: Fraction | None = None
     detail: str = ""
+    beside: tuple[FitError, ...] = ()
 
     @property
     def text(self) -> str:
+        return ", and ".join((self._alone, *(one.text for one in self.beside)))
+
+    @property
+    def _alone(self) -> str:
         named = f"{self.rule} {self.about}".strip()
         if self.detail:
             return f"{named}: {self.detail}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -173,10 +173,19 @@ def decisions_of(case: Case) -> list[dict[str, Any]]:
         if isinstance(effect, Bind):
             where = {"pod": f"{effect.namespace}/{effect.name}", "node": effect.node}
             devices = next((effect.annotations[key] for key in tell if key in effect.annotations), "")
-            found.append({**where, "devices": devices})
+            claimed = [text for one in effect.device_claims if one.allocation for text in _claimed(one.name, one.allocation)]
+            found.append({**where, "devices": "; ".join(filter(None, (devices, *claimed)))})
         elif isinstance(effect, PodCondition):
             found.append({"pod": f"{effect.namespace}/{effect.name}", "waits": effect.message})
     return found
+
+
+def _claimed(claim: str, allocation: Mapping[str, Any]) -> Iterator[str]:
+    """A text for each device that a claim gets. Shares have names by chance, so none stands there."""
+    for one in (allocation.get("devices") or {}).get("results") or ():
+        amounts = ", ".join(f"{key} {amount}" for key, amount in sorted((one.get("consumedCapacity") or {}).items()))
+        where = "/".join((one["driver"], one["pool"], one["device"]))
+        yield f"claim {claim} {one['request']}: {where}{f' ({amounts})' if amounts else ''}"
 
 
 # -- the file -----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "One machine, no cluster": {
         "run": ("pumice.cli.run", "Run a program with a share of a card"),
         "docker": ("pumice.cli.docker", "Run a container with a share of a card"),
+        "slurm": ("pumice.cli.slurm", "Give Slurm's jobs shares of a card"),
         "share": ("pumice.cli.share", "Make shares with a name, for containers by CDI"),
         "ps": ("pumice.cli.ps", "List the programs that share this machine's cards"),
         "top": ("pumice.cli.top", "Watch cards and who uses them, live"),

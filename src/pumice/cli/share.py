@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from pumice.adapters.bookings.book import NAMED
+from pumice.adapters.bookings.book import JOB_PREFIX, NAMED
 from pumice.cli import flags
 from pumice.cli.completion import SHARES
 from pumice.cli.local_view import EMULATED as OF_MACHINES
@@ -25,7 +25,7 @@ app = flags.App(group=True, help="Make shares of a card with a name, for contain
                   epilog="Example: pumice share create train --memory 3G --cores 50")  # fmt: skip
 
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
-NUMBERED = re.compile(r"r[0-9]+")
+NUMBERED = re.compile(rf"r[0-9]+|{JOB_PREFIX}.*")
 FOLDER = Annotated[Path, flags.Option("--cdi-dir", metavar="DIR", help="Where the engine reads CDI files.")]
 DEFAULT = Path("/var/run/cdi")
 UNOPENED = (
@@ -50,7 +50,8 @@ def create(
     from pumice.local import containers, start  # only here: help and completion need no allocator
 
     if name and (not NAME.fullmatch(name) or NUMBERED.fullmatch(name)):
-        raise BadInput(f"{name!r} is no name of a share: up to 63 small letters, digits and hyphens, a letter first; not r1, r2")
+        raise BadInput(f"{name!r} is no name of a share: up to 63 small letters, digits and hyphens, a letter first; not r1, "
+                       "nor slurm-1")  # fmt: skip
     request, command = request_of(memory, cores, gpu, gpus, priority), ["pumice", "share", "create", name]
     begun, place, given = book("pumice share create", request, command, emulated, dict(os.environ), NAMED, name)
     try:

@@ -6,10 +6,13 @@ reads this table: settings, asks, lint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from msgspec import Struct
+
+from pumice.model.errors import nearest
+from pumice.wire import names
 
 TIE = 1e-4
 """Share of the score that orders nodes whose cards score alike: binpack goes on with the fuller node, spread with the
@@ -22,6 +25,8 @@ class Stranding(Struct, frozen=True):
 
     ahead: float = 0.0
     whole: float = 0.0
+    fitted: bool = False
+    """True if each shape has weights of its own once enough pods were seen (``fitting``), in place of 1 and ``ahead``."""
 
 
 class CardPolicy(Struct, frozen=True):
@@ -66,8 +71,25 @@ POLICIES: Mapping[str, CardPolicy] = {
         ),
         CardPolicy("fgd", _tightest, _used, _fuller, Stranding()),
         CardPolicy("lookahead", _tightest, _used, _fuller, Stranding(ahead=0.5, whole=0.1)),
+        CardPolicy("fitted", _tightest, _used, _fuller, Stranding(ahead=0.5, whole=0.02, fitted=True)),
     )
 }
 
+ANNOTATIONS: Final = (names.NODE_POLICY, names.CARD_POLICY)
+"""Of a pod, or of a Queue for those of its pods that say nothing: the policy between nodes, and on a node."""
+
 FOR_SLOTS = "binpack"
 """By whose tie nodes stand that offer slots of equal cost to a pod without a policy of its own: the fuller one goes on."""
+
+
+def policies_in(notes: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the annotations that name a policy."""
+    return {key: notes[key] for key in ANNOTATIONS if notes.get(key) in POLICIES}
+
+
+def misnamed_in(notes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the annotations that name no policy, each with a sentence that tells the nearest one."""
+    for key in ANNOTATIONS:
+        if key in notes and notes[key] not in POLICIES:
+            near = nearest(str(notes[key]), POLICIES)
+            yield key, f"{key}: {notes[key]!r} is no card policy{near} (one of {', '.join(POLICIES)})"

@@ -15,7 +15,18 @@ from typing import Final
 
 from msgspec import structs
 
-from pumice.adapters.bookings.book import CONTAINER, NAMED, BookedCard, Booking, elsewhere, holders, opened, used
+from pumice.adapters.bookings.book import (
+    CONTAINER,
+    JOB,
+    NAMED,
+    BookedCard,
+    Booking,
+    Bookings,
+    elsewhere,
+    holders,
+    opened,
+    used,
+)
 from pumice.adapters.bookings.processes import FIRST_NAMESPACE, pid_namespace
 from pumice.adapters.region.folders import page_beside
 from pumice.adapters.regular_files import content_of, open_folder, replace_file
@@ -160,25 +171,45 @@ def end(name: str, place: Place, user: int, folder: Path, force: bool = False) -
     """End a share with a name. Where programs use it, it is kept until the last of them has ended, and needs ``force``; with it
     also a container's share ends that no process keeps, whatever holds its region. Raises BadInput."""
     with opened(place.directory) as bookings:
-        ending = (NAMED, CONTAINER) if force else (NAMED,)
-        booking = next((other for other in bookings.all if other.id == name and other.keeper in ending), None)
+        booking = next((other for other in bookings.all if other.id == name), None)
         if booking is None:
             raise BadInput(f"{name}: there is no share of this name; `pumice share list` shows them")
         refuse_stranger(booking, user)
+        if not booking.keeper or (booking.keeper != NAMED and not force):
+            raise BadInput(f"{name} is no share with a name: {_how_it_ends(booking)}")
         unseen = elsewhere(booking) and pid_namespace() != FIRST_NAMESPACE
         kept = unseen or bool(holders(booking))
         if booking.keeper == CONTAINER and kept:
             raise BadInput(f"{name}: {UNSEEN if unseen else RUNS}")
-        in_use = booking.keeper == NAMED and (kept or used(booking))
+        in_use = booking.keeper in (NAMED, JOB) and (kept or used(booking))
         if in_use and not force:
             raise BadInput(f"{name}: containers use it; stop them first, or --force: it is free then once the last has ended")
         remove_device(booking, folder)
-        if in_use:
-            bookings.replace(structs.replace(booking, keeper=CONTAINER))
-        else:
-            bookings.remove(name)
-        bookings.save()
-        bookings.sweep()
+        release(bookings, booking, bool(in_use))
+
+
+def _how_it_ends(booking: Booking) -> str:
+    """Say who has a share that is not ended by its name, and what ends it."""
+    if booking.keeper == JOB:
+        return f"{booking.who} has it, and `scancel {booking.job}` ends both; --force if Slurm no longer knows the job"
+    pids = holders(booking)
+    if not booking.keeper:
+        return f"a program of `pumice run` has it ({booking.who}); it is free when that has ended"
+    if booking.container and pids:
+        return f"{booking.who} has it; stop that, as by `docker stop {booking.container[:12]}`, and it is free"
+    if pids:
+        return f"processes of a container have it ({', '.join(map(str, pids))}); it is free when they have ended"
+    return "no process of its container is seen, but something holds it; --force ends it"
+
+
+def release(bookings: Bookings, booking: Booking, in_use: bool) -> None:
+    """End a share that something outside kept: at once, or, while it is in use, once the last of its processes has ended. A job's
+    gives up its id then: the same job may be run again."""
+    bookings.remove(booking.id)
+    if in_use:
+        bookings.add(structs.replace(booking, id=bookings.new_id() if booking.keeper == JOB else booking.id, keeper=CONTAINER))
+    bookings.save()
+    bookings.sweep()
 
 
 def remove_device(booking: Booking, folder: Path) -> None:

@@ -41,9 +41,10 @@ class Start(Struct, frozen=True):
 
 
 def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
-         now: Callable[[], float] = time.time, keeper: str = "", name: str = "") -> Start:  # fmt: skip
-    """Book a share for this process, or for a container that it starts, or under a name (``keeper``), which is its id then where
-    it is given. Raises Refused, BadInput or Unavailable; then nothing is booked."""
+         now: Callable[[], float] = time.time, keeper: str = "", name: str = "", user: int = -1) -> Start:  # fmt: skip
+    """Book a share for this process, or for a container that it starts, or under a name, or for a Slurm job (``keeper``).
+    ``name`` is its id then where it is given; ``user``: whose it is, where that is not who books. Raises Refused, BadInput or
+    Unavailable; then nothing is booked."""
     facts = cards.facts()
     if not facts:
         raise Unavailable("this machine has no card that answers; `pumice run --emulated` brings emulated ones")
@@ -58,8 +59,8 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
         leader = 0 if keeper == NAMED else os.getpid()
         allocated = [BookedCard(card.index, card.name, card.memory // MIB) for card in allocator.facts(allocation)]
         booking = Booking(
-            id=number, pid=leader, start=start if leader else 0, user=os.getuid(), command=list(command), cards=allocated,
-            region=str(region), created=now(), boot=boot(), priority=request.priority, keeper=keeper or UNSET,
+            id=number, pid=leader, start=start if leader else 0, user=os.getuid() if user < 0 else user, command=list(command),
+            cards=allocated, region=str(region), created=now(), boot=boot(), priority=request.priority, keeper=keeper or UNSET,
             pids=pid_namespace() if keeper else UNSET, annotations=allocator.annotations(allocation, int(now() * 1e9)),
         )  # fmt: skip
         try:

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from pumice.ports.cluster import Resource
 from pumice.wire.kinds import NAMESPACES
-from pumice.wire.names import ADMISSION_SERVICE
+from pumice.wire.names import ADMISSION_SERVICE, CLAIMS, SHARE_CLAIMS
+from pumice.wire.share_claims import RESOURCES
 from pumice.wire.volcano import QUEUES
-from pumice_jobs.admission.review import UPDATE
-from pumice_jobs.admission.rules import Rule
+from pumice_jobs.admission.review import CREATE, UPDATE
+from pumice_jobs.admission.rules import SHARES_TO_CLAIMS, Rule
 from pumice_jobs.admission.tenants import RUN_THE_NODE
 
 API: Final = "admissionregistration.k8s.io/v1"
@@ -20,6 +21,15 @@ VALIDATING: Final = Resource("admissionregistration.k8s.io", "v1", "validatingwe
 ROLE: Final = "volcano-admission"
 """Our own, by our manifests. Where it is, it owns what we register: with it that goes, or nobody could make a Job any more."""
 LABELS: Final = {"app": "volcano-admission"}
+_ASKS_FOR_SHARES: Final = " || ".join(
+    f"(has(object.spec.{part}) && object.spec.{part}.exists(c, has(c.resources) && has(c.resources.limits) && "
+    f"c.resources.limits.exists(name, name in [{', '.join(repr(name) for name in sorted(RESOURCES))}])))"
+    for part in ("containers", "initContainers"))
+"""Nobody else's pods wait for us, and none fails while we are down."""
+_NOT_STORED_AS_SHARES: Final = (
+    f"request.operation == '{CREATE}' || (has(oldObject.metadata.annotations) && "
+    f"'{SHARE_CLAIMS}' in oldObject.metadata.annotations)")
+"""Scheduler and plugin write on pods that stay shares, whether we are there or not."""
 PATIENCE: Final = 10
 """Seconds after which the API server gives an answer up, and with it the write."""
 
@@ -59,17 +69,21 @@ def configuration(rule: Rule, authority: bytes, *, namespace: str, service: str 
             ours.append(("says-something", "has(object.metadata.annotations) && "
                          "object.metadata.annotations.exists(key, key.startsWith('volcano.sh/'))"))  # fmt: skip
         hook["matchConditions"] = [{"name": name, "expression": expression} for name, expression in ours]
+    if rule.word == "claims":
+        hook["matchConditions"] = [{"name": "asks-for-shares", "expression": _ASKS_FOR_SHARES},
+                                   {"name": "made-or-written-as-claims", "expression": _NOT_STORED_AS_SHARES}]  # fmt: skip
     kind = "MutatingWebhookConfiguration" if rule.mutates else "ValidatingWebhookConfiguration"
     body = {"apiVersion": API, "kind": kind, "metadata": {"name": object_name(rule), "labels": LABELS}, "webhooks": [hook]}
     return (MUTATING if rule.mutates else VALIDATING), body
 
 
 def _namespaces(rule: Rule, own: str) -> list[dict[str, Any]]:
-    """Of whose pods it is asked. Of what tenants say it is not in namespaces whose pods run the node, nor where Pod Security lets
-    pods be privileged."""
+    """Of whose pods it is asked. Of shares as claims it is where the namespace's label says so. Of what tenants say it is not in
+    namespaces whose pods run the node, nor where Pod Security lets pods be privileged."""
     of_tenants = rule.word == "tenants"
     spared = {*(RUN_THE_NODE if of_tenants else ("kube-system",)), own}
-    found: list[dict[str, Any]] = [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": sorted(spared)}]
+    found: list[dict[str, Any]] = [{"key": CLAIMS, "operator": "In", "values": ["on"]}] if rule.path in SHARES_TO_CLAIMS else []
+    found += [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": sorted(spared)}]
     if of_tenants:
         found.append({"key": "pod-security.kubernetes.io/enforce", "operator": "NotIn", "values": ["privileged"]})
     return found

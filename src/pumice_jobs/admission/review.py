@@ -58,6 +58,8 @@ class Request:
     """Empty for a deletion."""
     old: Json
     """Empty for a creation."""
+    uid: str = ""
+    """Of the ask: no other has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def read(review: Any) -> tuple[str, Request]:
         raise ValueError("no AdmissionReview with a request and its uid")
     return requested["uid"], Request(
         str(requested.get("operation", "")), str(requested.get("namespace") or ""), str(requested.get("name") or ""),
-        requested.get("object") or {}, requested.get("oldObject") or {},
+        requested.get("object") or {}, requested.get("oldObject") or {}, requested["uid"],
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from pumice.ports.cluster import Resource
 from pumice.wire.batch import CRON_JOBS
 from pumice.wire.kinds import PODS
 from pumice.wire.volcano import HYPER_NODES, JOB_FLOWS, JOBS, POD_GROUPS, QUEUES
-from pumice_jobs.admission import cronjobs, jobs, pods, queues, tenants
+from pumice_jobs.admission import claims, cronjobs, jobs, pods, queues, tenants
 from pumice_jobs.admission.review import CREATE, DELETE, UPDATE, Answer, Request, Settings, View
 
 Decide = Callable[[Request, View, Settings], Answer]
@@ -47,6 +47,8 @@ RULES: Final = (
     Rule("/pods/validate", PODS, (CREATE,), pods.validate, default=False),
     Rule("/tenants/mutate", PODS, (CREATE,), tenants.mutate, default=False, changes="ephemeralcontainers"),
     Rule("/tenants/validate", PODS, (CREATE,), tenants.validate, default=False, changes="ephemeralcontainers"),
+    Rule("/claims/mutate", PODS, (CREATE, UPDATE), claims.mutate, default=False),
+    Rule("/jobclaims/mutate", JOBS, (CREATE, UPDATE), claims.mutate_job, default=False),
     Rule("/queues/mutate", QUEUES, (CREATE,), queues.mutate),
     Rule("/queues/validate", QUEUES, (CREATE, UPDATE, DELETE), queues.validate),
     Rule("/hypernodes/validate", HYPER_NODES, (CREATE, UPDATE), queues.validate_hypernode),
@@ -54,4 +56,6 @@ RULES: Final = (
     Rule("/jobflows/validate", JOB_FLOWS, (CREATE, UPDATE), cronjobs.validate_flow, default=False),
 )
 BY_PATH: Final = {rule.path: rule for rule in RULES}
+SHARES_TO_CLAIMS: Final = ("/claims/mutate", "/jobclaims/mutate")
+"""What ``--share-claims`` adds."""
 DEFAULT_PATHS: Final = tuple(rule.path for rule in RULES if rule.default)

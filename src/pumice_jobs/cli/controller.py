@@ -30,6 +30,8 @@ def main(
     worker_threads: Annotated[int, flags.Option(min=1, help="Objects reconciled at once.")] = 32,
     bare_pod_groups: Annotated[bool, flags.Option(help="Write a PodGroup for pods that name none.")] = True,
     inherit_owner_annotations: Annotated[bool, flags.Option(help="Copy volcano.sh/ annotations of owners.")] = True,
+    share_claims: Annotated[bool, flags.Option(help="Make the templates of claims that pumice webhook --share-claims writes.")] =
+        False,
     leader_elect: LeaderElect = False,
     log_format: LogAs = LogFormat.TEXT,
     log_level: LogLevel = "",
@@ -46,5 +48,6 @@ def main(
         bare_pod_groups=bare_pod_groups,
         inherit_owner_annotations=inherit_owner_annotations,
         leader_elect=leader_elect,
+        share_claims=share_claims,
     )
     run_daemon(controller.run, settings, kubeconfig, "pumice-controller", connections=64)

@@ -27,6 +27,8 @@ app = flags.App()
 def main(
     kubeconfig: Kubeconfig = None,
     enabled_admission: Annotated[str, flags.Option(help="What is decided, by path.")] = ENABLED,
+    share_claims: Annotated[bool, flags.Option(
+        help="Write shares that pods and Jobs ask by resource as claims, in namespaces labelled pumice.io/claims=on.")] = False,
     listen_address: Annotated[str, flags.Option(help="Address to listen on; the port is --port.")] = "",
     port: Annotated[int, flags.Option(min=0, max=65535, help="Port of the asks.")] = 8443,
     healthz_address: Annotated[str, flags.Option(help="Address of /metrics, /healthz and /readyz.")] = ":11251",
@@ -51,6 +53,7 @@ def main(
 ) -> None:  # fmt: skip
     """Refuse what cannot be meant, and fill in what is left out, of Volcano's kinds and, where asked, of pods."""
     from pumice_jobs.admission import review
+    from pumice_jobs.admission.rules import SHARES_TO_CLAIMS
     from pumice_jobs.apps.webhook import daemon
     from pumice_jobs.apps.webhook.registering import Place
 
@@ -61,7 +64,7 @@ def main(
     settings = daemon.Settings(
         rules=review.Settings(scheduler_name, max_queue_depth, enable_root_queue_protection, enable_queue_allocated_pods_check,
                               _resource_groups(admission_conf)),
-        paths=daemon.paths_of(enabled_admission),
+        paths=tuple(dict.fromkeys((*daemon.paths_of(enabled_admission), *(SHARES_TO_CLAIMS if share_claims else ())))),
         listen=f"{listen_address}:{port}",
         health=healthz_address,
         place=Place(webhook_namespace, webhook_service_name, webhook_url,

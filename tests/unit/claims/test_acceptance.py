@@ -29,7 +29,8 @@ def test_3_who_asks_nothing_takes_the_defaults() -> None:
     cluster = Cluster(published(S))
     assert cluster.gives(claim(asks())) == ["g card-0"]
     assert cluster.last[0]["consumedCapacity"] == {"memory": "80Gi", "cores": "100"}
-    assert "capacity memory: wants 80Gi, 0 is free" in cluster.gives(claim(asks()))[1]
+    both = "capacity memory: wants 80Gi, 0 is free, and capacity cores: wants 100, 0 is free"
+    assert both in cluster.gives(claim(asks()))[1]
 
 
 def test_4_a_capacity_without_a_policy_is_taken_whole() -> None:

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 from kit.claims import asks, claim, of_memory, published, shared_card
+from kit.command_line import call
 from kit.device_claims import GPU, ClaimWorld, cards, whole
 from kit.objects import node
 from kit.scheduler_confs import conf
 
 from pumice.cli.casefile import Case, decisions_of, engine_of, load, save, trimmed
+from pumice.cli.replay import app
 from pumice.devices.claimed_rows import with_claims
 from pumice.devices.device_type import CardRow
 from pumice.model.errors import BadInput
@@ -101,6 +103,29 @@ def test_a_dump_holds_claims_and_decides_as_the_scheduler_does(tmp_path: Path) -
     engine = engine_of(case)
     assert list(engine.state.device_claims.validate()) == []
     assert json.loads(path.read_text())["objects"]["resourceClaims"][0]["status"]["reservedFor"]
+
+
+def test_a_dump_with_claims_is_replayed_to_the_same_devices_and_other_slices_are_seen(tmp_path: Path) -> None:
+    """Which device a claim gets is a decision: `pumice replay` compares it."""
+    here = world()
+    here.ask("runs", of_memory("1Gi", cores="10"))
+    here.settle()
+    here.ask("waits-for-a-node", of_memory("3000Mi", cores="20"), of_memory("1Gi", cores="30"))
+    path = tmp_path / "case.json"
+    case = case_of(here)
+    case.decisions = decisions_of(case)
+    [decided] = [one for one in case.decisions if one["pod"] == "default/waits-for-a-node"]
+    assert decided.get("waits") is None, "there is room"
+    assert decided["devices"] == (
+        "claim waits-for-a-node-c0 g: gpu.example.com/n1/gpu-0-shared (cores 20, memory 3000Mi); "
+        "claim waits-for-a-node-c1 g: gpu.example.com/n1/gpu-0-shared (cores 30, memory 1Gi)")  # fmt: skip
+    path.write_text(save(case))
+    assert call(app, [str(path)]).exit_code == 0
+    devices = case.objects["resourceSlices"][0]["spec"]["devices"]
+    devices[0]["name"] = "gpu-1-shared"
+    path.write_text(save(case))
+    assert "gpu-1-shared" in (differing := call(app, [str(path)])).stdout
+    assert differing.exit_code == 1
 
 
 def test_the_status_of_a_claim_is_cut_down_to_what_decisions_look_at() -> None:

@@ -83,7 +83,8 @@ def test_policies_come_where_the_api_server_has_them_and_are_told_of_where_not(
 
 
 def test_every_manifest_is_behind_some_switch() -> None:
-    files = {name for _, files in SWITCHES for name in files} | {"volcano-defrag.yml"}  # by the scheduler's configuration
+    files = {name for _, files in SWITCHES for name in files}
+    files |= {"volcano-defrag.yml", "volcano-share-claims.yml"}  # with what a daemon is told besides
     assert files == {path.name for path in (CHART / "manifests").glob("*.yml")}
 
 

@@ -84,7 +84,8 @@ def test_every_account_role_and_binding_fits_together(name):
         elif obj["kind"].endswith("Binding"):
             assert (obj["roleRef"]["kind"], obj["roleRef"]["name"]) in seen
             accounts = {("ServiceAccount", s["name"]) for s in obj["subjects"]}
-            assert accounts <= seen or accounts == {("ServiceAccount", "volcano-scheduler")}, "of volcano.yml"
+            of_volcano = {("ServiceAccount", name) for name in ("volcano-scheduler", "volcano-controllers")}
+            assert accounts <= seen | of_volcano, "of volcano.yml"
         if obj["kind"].endswith("Role"):
             for rule in obj["rules"]:
                 assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]

@@ -56,6 +56,8 @@ def status_of(kind: Resource) -> Resource:
 MADE_BY_JOBS = (kinds.CONFIGMAPS, kinds.SERVICES, kinds.SECRETS, kinds.NETWORK_POLICIES, kinds.PERSISTENT_VOLUME_CLAIMS)
 REMOVED_BY_JOBS = MADE_BY_JOBS[:-1]
 
+TEMPLATES = ("get", "create", "patch")
+"""What the controller does with templates of claims."""
 HELD_IN_VARIABLES = {
     ("pumice.apps.service.watches", "watch", "volcano-scheduler"):
         kinds_named_in(Informers.handlers) + kinds_named_in(Informers.watch_configmap)
@@ -177,6 +179,7 @@ def test_a_role_allows_what_the_daemons_code_calls_for_and_nothing_else(name, ac
     if account == "volcano-controllers":  # what the API server asks of whoever makes an owner wait for what it owns
         used |= {("batch.volcano.sh", "jobs/finalizers", "update"), ("batch.volcano.sh", "cronjobs/finalizers", "update"),
                  ("flow.volcano.sh", "jobflows/finalizers", "update")}  # fmt: skip
+        used -= {("resource.k8s.io", "resourceclaimtemplates", verb) for verb in TEMPLATES}  # volcano-share-claims.yml
     if account == "volcano-scheduler":  # what Kubernetes 1.36 asks besides of whoever changes an allocation or a reservation
         used.add(("resource.k8s.io", "resourceclaims/binding", "update"))
         used.remove(("", "pods/eviction", "create"))  # of the action defrag, where it is on: volcano-defrag.yml
@@ -210,6 +213,13 @@ def test_configmaps_are_read_and_written_and_leases_written_by_name_only_but_for
 def test_pods_may_be_evicted_by_the_scheduler_where_its_action_is_on_and_nothing_else_with_that():
     assert rules_of("volcano-defrag.yml", "volcano-scheduler") == [
         {"apiGroups": [kinds.PODS.group], "resources": [f"{kinds.PODS.plural}/eviction"], "verbs": ["create"]}
+    ]
+
+
+def test_templates_of_claims_may_be_made_by_the_controller_where_shares_become_claims_and_nothing_else_with_that():
+    resource = kinds.RESOURCE_CLAIM_TEMPLATES
+    assert rules_of("volcano-share-claims.yml", "volcano-controllers") == [
+        {"apiGroups": [resource.group], "resources": [resource.plural], "verbs": list(TEMPLATES)}
     ]
 
 

@@ -2,7 +2,7 @@
 
 A booking is what a pod is in a cluster: an id and the annotations that say which cards it holds how much of. It lives while
 its leader lives, or any process that is attached to its region or would attach to it. One of a container lives while the
-container runs, too, and one with a name until it is deleted; both end with the machine's boot.
+container runs, too, one with a name until it is deleted, one of a Slurm job until its epilog; all end with the machine's boot.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ REGIONS, PAGES = "regions", "limits"
 """Folders with one below for each booking: of its region, and of what a container is given read-only."""
 BOOK = "bookings.json"
 REGION_FILE = "vgpu.cache"
-CONTAINER, NAMED = "container", "name"
-"""Keepers of a booking beside its processes: the container whose id the engine wrote beside the region, or the share's name."""
+CONTAINER, NAMED, JOB = "container", "name", "slurm"
+"""Keepers of a booking beside its processes: the container whose id the engine wrote beside the region, the share's name, or the
+Slurm job that its id names."""
+JOB_PREFIX = "slurm-"
+"""The id of a Slurm job's booking is this and its number."""
 ID_FILE = "container.id"
 """Beside the region: the engine writes it before the container starts (`--cidfile`)."""
 
@@ -45,7 +48,7 @@ class BookedCard(msgspec.Struct, frozen=True):
 
 class Booking(msgspec.Struct, frozen=True):
     """One program's share. ``start`` is the leader's start time in clock ticks since the machine's ``boot``, ``cards`` stand in
-    the order of ``devices``, ``region`` is the file that its processes share. ``keeper``: CONTAINER or NAMED, empty of a
+    the order of ``devices``, ``region`` is the file that its processes share. ``keeper``: CONTAINER, NAMED or JOB, empty of a
     program's; ``pids``: with a keeper, the number of the PID namespace in which it was booked."""
 
     id: str
@@ -73,10 +76,17 @@ class Booking(msgspec.Struct, frozen=True):
         return ""
 
     @property
+    def job(self) -> str:
+        """The number of its Slurm job; empty of other shares."""
+        return self.id.removeprefix(JOB_PREFIX) if self.keeper == JOB else ""
+
+    @property
     def who(self) -> str:
         """Its leader, or what keeps it."""
         if self.keeper == NAMED:
             return "share with a name"
+        if self.keeper == JOB:
+            return f"Slurm job {self.job}"
         return f"container {self.container[:12]}" if self.container else f"pid {self.pid}"
 
     @property
@@ -203,7 +213,7 @@ def lasts(booking: Booking) -> bool:
     """Return whether a booking is still somebody's. A book may outlast the machine's boot, its programs do not."""
     if booking.boot and booking.boot != boot():
         return False
-    if booking.keeper == NAMED or elsewhere(booking):
+    if booking.keeper in (NAMED, JOB) or elsewhere(booking):
         return True
     return lives(booking.pid, booking.start) or is_held(booking.region) or used(booking) or bool(holders(booking))
 

@@ -71,10 +71,11 @@ def mark(pid: int, start: int) -> int:
     return _MARK | start << 22 | pid  # pid_max is 2^22 at most
 
 
-def put_mark(pid: int, start: int) -> None:
-    """Carry the mark from now on. Where that is not allowed, lock and environment have to do."""
+def put_mark(pid: int, start: int, on: int = 0) -> None:
+    """Let this process, or ``on``, carry the mark from now on. Where that is not allowed, lock and environment have to do."""
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_RTTIME, (mark(pid, start), resource.getrlimit(resource.RLIMIT_RTTIME)[1]))
+        hard = resource.prlimit(on, resource.RLIMIT_RTTIME)[1]
+        resource.prlimit(on, resource.RLIMIT_RTTIME, (mark(pid, start), hard))
 
 
 def boot() -> str:

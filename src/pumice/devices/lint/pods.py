@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from pumice.devices.card_policies import ANNOTATIONS, misnamed_in
 from pumice.devices.lint.finding import Finding
 from pumice.devices.protocol import DeviceSharing, Tunables
 from pumice.model.errors import nearest
@@ -100,7 +101,8 @@ def _annotations(path: Path, notes: Any, device_types: DeviceSharings) -> Iterat
         here = (*path, key)
         if read.get(key) and value not in read[key]:
             allowed = " or ".join(read[key])
-            yield here, f"{key}: {value!r} {'matches no card' if key in modes else 'does nothing'}; write {allowed}"
+            amiss, near = "matches no card" if key in modes else "does nothing", nearest(str(value), read[key])
+            yield here, f"{key}: {value!r} {amiss}; write {allowed}{near}"
         elif key in written:
             yield here, f"{key} is written by the scheduler; a manifest must not carry it"
         elif key in elsewhere.ANNOTATIONS:
@@ -245,6 +247,13 @@ def requested(value: Any, kind: str) -> Iterator[tuple[Path, str]]:
         yield row.path, row.field_text
 
 
+def _of_queue(path: Path, notes: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+    yield from (((*path, key), text) for key, text in misnamed_in(notes))
+    for key in notes.keys() - set(ANNOTATIONS):
+        for close in difflib.get_close_matches(str(key), ANNOTATIONS, n=1, cutoff=0.8):
+            yield (*path, key), f"nobody reads the annotation {key}; did you mean {close!r}?"
+
+
 def unserved(value: dict[str, Any]) -> Iterator[tuple[Path, str]]:
     """The same for a whole document: queues, and kinds that nothing serves. Lists are gone through."""
     kind, version = value.get("kind"), str(value.get("apiVersion", ""))
@@ -254,6 +263,8 @@ def unserved(value: dict[str, Any]) -> Iterator[tuple[Path, str]]:
                 yield from ((("items", number, *path), text) for path, text in unserved(item))
     elif kind == "Queue" and version.startswith("scheduling."):
         yield from requested(value, kind)
+        notes = (value.get("metadata") or {}).get("annotations")
+        yield from _of_queue(("metadata", "annotations"), notes if isinstance(notes, dict) else {})
     else:
         row = rows(What.KIND).get(str(kind))
         if row is not None and row.resource is not None and version.startswith(f"{row.resource.group}/"):

@@ -35,6 +35,8 @@ def activate(cycle: Cycle) -> None:
     redeem(cycle)
     state.terminating.ask_again(cycle.now)
     state.scheduling_queue.open(cycle.now)
+    if state.groups.repoliced:
+        state.pods.sort_by_policies()
     if state.classes.workloads.stale:
         state.pods.sort_by_workloads()
     if state.classes.images.fresh:

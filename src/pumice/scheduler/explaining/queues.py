@@ -19,7 +19,7 @@ from pumice.scheduler.state.jobs import ALLOCATED_STATUSES, Job, QueueState, Sta
 from pumice.scheduler.state.resources import PODS, Vector, add, dimension_order, exceeded, subtract
 from pumice.scheduler.state.state import State
 from pumice.scheduler.state.waiting import Waiting
-from pumice.wire.names import ROOT_QUEUE
+from pumice.wire.names import CARD_POLICY, NODE_POLICY, ROOT_QUEUE
 from pumice.wire.volcano import OPEN
 
 
@@ -123,7 +123,7 @@ def _view(engine: Engine, queue: QueueState, device_type: Iterable[QueueState], 
         jobs += each.waiters
     found = shares.standing(queue) if shares is not None else None
     deserved = _shown(found.deserved) if found is not None else {}
-    remarks = (engine.state.problems.get(f"Queue {queue.name}", ""), "" if queue.open else queue.closed_text)
+    remarks = (engine.state.problems.get(f"Queue {queue.name}", ""), "" if queue.open else queue.closed_text, _policies(queue))
     return QueueView(
         queue.name, queue.parent, len(tree.above(queue)), queue.state or OPEN, queue.weight, running,
         sum(len(job.pending) for job in jobs), _shown(queue.guarantee), deserved, dict(queue.capability),
@@ -131,6 +131,12 @@ def _view(engine: Engine, queue: QueueState, device_type: Iterable[QueueState], 
         tuple(filter(None, remarks)), types.of(device_type),
         tuple((job.key, len(job.pending), Waiting(job).whole.text) for job in sorted(jobs, key=engine.framework.job_order_key)),
     )  # fmt: skip
+
+
+def _policies(queue: QueueState) -> str:
+    levels = ((NODE_POLICY, "between nodes"), (CARD_POLICY, "on a node"))
+    said = [f"{word} {queue.policies[key]}" for key, word in levels if key in queue.policies]
+    return f"card policy of pods that name none: {', '.join(said)}" if said else ""
 
 
 def _borrowed(used: Vector, deserved: Vector) -> Vector:

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from pumice.devices.card_policies import POLICIES, Stranding
 from pumice.devices.fragmentation import STEP, Shape
 from pumice.devices.settings import LEXICOGRAPHIC_WEIGHT
-from pumice.scheduler.plugins.contract import NodeOrder, Scorer, Several
+from pumice.scheduler.plugins.contract import NodeOrder, Scorer, Session, Several
 from pumice.scheduler.plugins.stranding import StrandedCards
 from pumice.scheduler.state.cards import DeviceTable
 from pumice.scheduler.state.classes import PodClass
+from pumice.scheduler.state.groups import QueueTree
 from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.resources import CPU, MEMORY
 from pumice.scheduler.state.state import State
@@ -51,6 +52,14 @@ class DeviceShare(NodeOrder):
         self._stranded: dict[tuple[str, Stranding], StrandedCards] = {}
         self._rank, self._ranks = np.zeros(0, np.int64), 0
         """The order of names, and how many there have been."""
+        self._queues: tuple[QueueTree | None, int] = (None, 0)
+        """The tree of queues by which their policies were looked at."""
+
+    def open(self, session: Session) -> None:
+        groups = session.state.groups
+        if self._queues != (groups.tree, groups.tree.version):
+            self._queues = groups.tree, groups.tree.version
+            groups.remark(self.name, {name: queue.misnamed for name, queue in session.state.queues.items() if queue.misnamed})
 
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:
         how, settings = _stranding(state, cls), state.settings
@@ -130,12 +139,17 @@ class DeviceShare(NodeOrder):
         return together
 
     def version(self, state: State, cls: PodClass) -> int:
-        if _stranding(state, cls) is None:
+        how = _stranding(state, cls)
+        if how is None:
             return 0
         rank = state.ledger.table.rank()
         if rank is not self._rank:
             self._rank, self._ranks = rank, self._ranks + 1
         state.classes.seen.current()
+        if how.fitted:
+            for device_table in state.ledger.device_tables.values():
+                if device_table.device_type.ranking is not None:
+                    self._of(state, device_table, how).shapes()
         return state.classes.seen.version + self._ranks
 
     def _order(self, state: State, rows: Rows | None) -> NDArray[np.float64]:

@@ -14,7 +14,9 @@ from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
+from pumice.devices.card_policies import policies_in
 from pumice.devices.fragmentation import Shape
 from pumice.devices.protocol import NO_MARKS, DeviceRequest, DeviceSharing, Marks
 from pumice.devices.unowned import unowned
@@ -22,7 +24,17 @@ from pumice.model.refusal import Refusal
 from pumice.scheduler.state.claim_charges import least_for
 from pumice.scheduler.state.known_claims import Wanted
 from pumice.scheduler.state.nodes import Images, images_of
-from pumice.scheduler.state.resources import CPU, MEMORY, Request, Vector, add, pod_request, shared, while_resized
+from pumice.scheduler.state.resources import (
+    CPU,
+    MEMORY,
+    NOTHING,
+    Request,
+    Vector,
+    add,
+    pod_request,
+    shared,
+    while_resized,
+)
 from pumice.scheduler.state.seen_shapes import SeenShapes
 from pumice.scheduler.state.terms import Features, PodTerm, WeightedTerm
 from pumice.wire import kubernetes
@@ -359,6 +371,8 @@ class Classes:
     workloads: Workloads = field(default_factory=Workloads)
     wanted: Callable[[Pod], tuple[Wanted, ...] | Refusal] = lambda pod: ()
     had_by_claim: Callable[[str], bool] = lambda resource: False
+    policies: Callable[[Pod], Mapping[str, str]] = lambda pod: NOTHING
+    """The annotations of card policies that a pod's queue has for it."""
     by_name: Callable[[Pod], bool] = lambda pod: False
     """Say whether a pod asks for extended resources that are had by claim."""
     """The requests of a pod's claims, or the refusal where they are not known."""
@@ -444,7 +458,9 @@ class Classes:
 
     def of(self, pod: Pod, kind: Kind | None = None) -> PodClass:
         """The class of a pod, made when it is the first of its kind."""
-        kind = kind or self.kind(pod)
+        kind, of_queue = kind or self.kind(pod), self.policies(pod)
+        if of_queue:
+            pod = with_policies(pod, of_queue)
         plain = self._plain(pod)
         if plain and kind.cls is not None:
             return kind.cls
@@ -583,6 +599,12 @@ class Classes:
             if marks.group or marks.rules:
                 return marks
         return NO_MARKS
+
+
+def with_policies(pod: Pod, of_queue: Mapping[str, str]) -> Pod:
+    """The pod as if it named the card policies of its queue, where it names none itself."""
+    notes = pod.metadata.annotations
+    return structs.replace(pod, metadata=structs.replace(pod.metadata, annotations={**notes, **of_queue, **policies_in(notes)}))
 
 
 def _containers_key(spec: PodSpec) -> Hashable:

@@ -216,6 +216,10 @@ class Groups:
     """Fields of queues that have no effect yet: kind and key to uid and words."""
     unsaid: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """Those of them that nobody was told of."""
+    repoliced: dict[Job, None] = field(default_factory=dict)
+    """Jobs that have another queue than before, or whose queue says otherwise, with another card policy by that."""
+    _with_policies: set[str] = field(default_factory=set)
+    """Names of the queues that name a card policy."""
     ranked: int = 0
     """Raised when pods that hold places may count for another queue or with another priority than before."""
     _lendings: int = 0
@@ -238,6 +242,7 @@ class Groups:
             self.drop_group(job.group)
             job = self.jobs.get(key)
         before = None if job is None else (job.queue, job.priority)
+        policies = NOTHING if job is None else job.queue.policies
         if job is None:
             job = self._new_job(key, meta.namespace, meta.name, group.spec.queue)
         elif group.spec.queue or not job.implicit:
@@ -246,6 +251,8 @@ class Groups:
         read_group(job, group, self._priority(job, group))
         if job.ready_count and before != (job.queue, job.priority):
             self.ranked += 1
+        if job.queue.policies != policies:
+            self.repoliced[job] = None
         if not echo:
             self.scheduling_queue.changed(job)
 
@@ -270,6 +277,8 @@ class Groups:
         first = min(job.tasks.values(), key=lambda task: task.name)
         job.attach(self.queue(first.queue or self.default_queue))
         self.ranked += 1
+        if job.queue.policies != left.policies:
+            self.repoliced[job] = None
         if not left.present and not left.jobs:
             self._drop_queue(left.name)
         self.scheduling_queue.write_queues([left.name])
@@ -298,13 +307,14 @@ class Groups:
         if self.uids.comes("Queue", name, queue.metadata.uid):
             self._forget_queue(name)
         state = self.queue(name)
-        parent = state.parent
+        parent, policies = state.parent, state.policies
         state.read(queue)
+        self._follow_policies(state, policies)
         self._note("Queue", name, state.uid, state.unserved)
         if state.parent != parent:
             self.scheduling_queue.write_queues([parent])  # what it and its own parents hold is less now
             self._look_for_circles(name)
-        meaning = (queue.spec, queue.status.state, state.hierarchy, state.misplaced)
+        meaning = (queue.spec, queue.status.state, state.hierarchy, state.misplaced, state.policies, state.misnamed)
         if state.meaning == meaning:
             return  # only the echo of the allocation that we wrote ourselves
         state.meaning = meaning
@@ -321,13 +331,31 @@ class Groups:
     def _forget_queue(self, name: str) -> None:
         state = self.queues.get(name)
         if state is not None:
+            policies = state.policies
             state.forget()
+            self._follow_policies(state, policies)
             self.tree.version += 1
             self.notes.pop(("Queue", name), None)
             if not state.jobs:
                 self._drop_queue(name)
             self._look_for_circles(name)
             self.scheduling_queue.released()  # for what was guaranteed to it
+
+    def _follow_policies(self, queue: QueueState, before: Mapping[str, str]) -> None:
+        """Note what the queue says of card policies now."""
+        (self._with_policies.add if queue.policies else self._with_policies.discard)(queue.name)
+        if queue.policies != before:
+            self.repoliced.update(dict.fromkeys(queue.jobs))
+
+    def policies_for(self, pod: Pod) -> Mapping[str, str]:
+        """The card policies that the queue of a pod names, as annotations."""
+        if not self._with_policies:
+            return NOTHING
+        job = self.jobs.get(f"{pod.metadata.namespace}/{_named(pod) or _own_group(pod)[0]}")
+        if job is not None:
+            return job.queue.policies
+        queue = self.queues.get(pod.metadata.annotations.get(QUEUE_NAME, "") or self.default_queue)
+        return NOTHING if queue is None else queue.policies
 
     def queue(self, name: str) -> QueueState:
         """The queue of that name, known or not (an unknown one is not present)."""
@@ -438,9 +466,7 @@ class Groups:
     def job_of(self, pod: Pod, now: float) -> Job:
         """The job of a pod, made when it is the first one seen of it."""
         meta = pod.metadata
-        named = _named(pod)
-        owner = next((o for o in meta.owner_references if o.controller), None) if meta.owner_references else None
-        own = group_name_for(owner.uid if owner else meta.uid)
+        named, (own, owned) = _named(pod), _own_group(pod)
         name = named or own
         key, bare = f"{meta.namespace}/{name}", name == own and self.implicit_groups
         job = self.jobs.get(key)
@@ -450,7 +476,7 @@ class Groups:
             job.created, job.uid = seconds(meta.creation_timestamp), meta.uid
             job.priority = pod.spec.priority or 0
             job.sort_key = None
-            if job.implicit and owner is not None:
+            if job.implicit and owned:
                 job.wait_until = now + OWNED_WAIT
         job.implicit = job.implicit or bare  # its PodGroup may have been seen first, and may go first
         return job
@@ -484,6 +510,13 @@ class Groups:
         self.scheduling_queue.forget(job)
         if not job.queue.present and not job.queue.jobs:
             self._drop_queue(job.queue.name)
+
+
+def _own_group(pod: Pod) -> tuple[str, bool]:
+    """The PodGroup of a pod that names none, and whether an owner shapes it."""
+    meta = pod.metadata
+    owner = next((o for o in meta.owner_references if o.controller), None) if meta.owner_references else None
+    return group_name_for(owner.uid if owner else meta.uid), owner is not None
 
 
 def _named(pod: Pod) -> str:

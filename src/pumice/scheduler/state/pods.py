@@ -381,6 +381,17 @@ class Pods:
                     self._reclass(task, task.pod)
                     self.scheduling_queue.activate(job)
 
+    def sort_by_policies(self) -> None:
+        """Queues name other card policies, or jobs stand in others: their pods that wait choose otherwise."""
+        repoliced, self.groups.repoliced = self.groups.repoliced, {}
+        for job in repoliced:
+            for task in list(job.pending.values()):
+                if task.pod is not None:
+                    before = task.cls
+                    self._reclass(task, task.pod)
+                    if task.cls is not before:
+                        self.scheduling_queue.activate(job)
+
     def sort_by_workloads(self) -> None:
         """Services or controllers came, went or select others: pods there that wait may be spread otherwise."""
         workloads = self.classes.workloads

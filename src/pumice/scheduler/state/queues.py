@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pumice.devices.card_policies import misnamed_in, policies_in
 from pumice.model.cards import Allocation
 from pumice.scheduler.state.claim_charges import Part
 from pumice.scheduler.state.classes import PodClass
@@ -54,6 +55,10 @@ class QueueRecord:
     """Its place in the tree of hierarchical drf."""
     misplaced: str = ""
     """Why its annotations name no such place, although they speak of one."""
+    policies: Mapping[str, str] = field(default_factory=dict)
+    """The card policies that its annotations name, as a pod's would: they count for pods that name none."""
+    misnamed: str = ""
+    """Why an annotation of it names none."""
     written: Vector | None = None
     """The status.allocated on the API server; None before it was seen."""
     problem: str = ""
@@ -136,6 +141,7 @@ class QueueRecord:
         self.capability, self.guarantee, self.deserved = {}, {}, {}
         self.one_by_one, self.hierarchy, self.misplaced = False, None, ""
         self.unserved, self.node_groups = (), NO_GROUPS
+        self.policies, self.misnamed = {}, ""
 
     def read(self, queue: Queue) -> None:
         self.present, self.uncreated = True, ""
@@ -156,6 +162,8 @@ class QueueRecord:
         self.hierarchy, self.misplaced = hierarchy_of(queue), hierarchy_problem(queue.metadata.annotations)
         self.unserved = asked_by_queue(queue)
         self.node_groups = node_groups_of(queue)
+        self.policies = policies_in(queue.metadata.annotations)
+        self.misnamed = "; ".join(text for _, text in misnamed_in(queue.metadata.annotations))
         self.written = {n: v for n, v in vector(queue.status.allocated).items() if v}
 
 

@@ -67,6 +67,7 @@ class State:
         )  # fmt: skip
         self.device_claims.changed, self.device_claims.freed = self.pods.claims_changed, self.pods.claims_freed
         self.device_claims.charged, self.device_claims.stand = self.pods.claims_charged, self._stand
+        self.classes.policies = self.groups.policies_for
         self.classes.by_name, self.classes.had_by_claim = self.device_claims.by_name, self.device_claims.had_by_claim
         self.tasks: Mapping[str, Task] = tasks
         self.jobs: Mapping[str, Job] = self.groups.jobs

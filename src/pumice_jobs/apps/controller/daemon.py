@@ -27,18 +27,20 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import kinds, volcano
 from pumice.wire.batch import CRON_JOBS, JOB_KIND, JOB_TEMPLATES, Job, JobPod, LabelledPod
-from pumice.wire.names import CONTROLLER_NAME, JOB_NAME
+from pumice.wire.names import CONTROLLER_NAME, JOB_NAME, SHARE_CLAIMS
 from pumice.wire.objects import Pod, PodSpec, PodStatus, decode
 from pumice.wire.volcano import Command, PodGroup, PriorityClass, Queue
 from pumice.wire.without_effect import Row, What, rows
-from pumice_jobs.apps.controller import discovery, ended_groups, jobs, queues
+from pumice_jobs.apps.controller import discovery, ended_groups, jobs, queues, share_claims
 from pumice_jobs.apps.controller.bare_pods import BOUND, UNBOUND, BarePods, Moves
 from pumice_jobs.apps.controller.discovery import Topology
 from pumice_jobs.apps.controller.jobs import Jobs
 from pumice_jobs.apps.controller.makers import CRON, FLOW, TEMPLATE, Makers
 from pumice_jobs.apps.controller.queues import Queues
+from pumice_jobs.apps.controller.share_claims import ShareClaims
 from pumice_jobs.apps.controller.share_hours import BOUND_PODS, AccountedNode, AccountedPod, ShareHours
 from pumice_jobs.controllers import podgroup
+from pumice_jobs.controllers.share_claims import SharingPod
 from pumice_jobs.metrics.controller import controller_page
 
 log = logging.getLogger("pumice.controller")
@@ -60,6 +62,8 @@ class Settings(LedSettings):
     inherit_owner_annotations: bool = True
     share_hours: bool = True
     """True where the record of who held which shares of cards is kept."""
+    share_claims: bool = False
+    """True where the templates of pods are made whose shares the admission has written as claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ class Controller:
     unserved: UnservedKinds = field(init=False)
     topology: Topology = field(init=False)
     share_hours: ShareHours = field(init=False)
+    share_claims: ShareClaims = field(init=False)
     _moves: Moves = field(init=False)
     _unsynced: set[str] = field(default_factory=set)
     _synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -118,6 +123,7 @@ class Controller:
         self.makers = Makers(self.cluster, self.clock, performer, self.work, self.jobs.store)
         self.unserved = UnservedKinds(recorder, self.work)
         self.topology = Topology(self.cluster, self.clock, performer, self.work, self.settings.lease_namespace)
+        self.share_claims = ShareClaims(self.cluster, performer, self.work)
         self.share_hours = ShareHours(self.cluster, self.clock, settings.lease_namespace, self.queues.queue_of,
                                       self.queues.queues, settings.default_queue)  # fmt: skip
 
@@ -170,6 +176,8 @@ class Controller:
             await self.unserved.reconcile(key)
         elif kind == jobs.KIND:
             await self.jobs.reconcile(key)
+        elif kind == share_claims.KIND:
+            await self.share_claims.reconcile(key)
         elif kind == ended_groups.KIND:
             await self.jobs.ended_groups.reconcile(key)
 
@@ -196,6 +204,8 @@ class Controller:
             yield Watch("pods", kinds.PODS, self.bare.on_pod, Pod, f"!{JOB_NAME}" if self.settings.jobs else "")
             for kind in podgroup.SCALED_KINDS:
                 yield Watch(kind.plural, kind, self.bare.on_owner(kind))
+        if self.settings.share_claims:
+            yield Watch("pods with shares as claims", kinds.PODS, self.share_claims.on_pod, SharingPod, SHARE_CLAIMS)
         if self.settings.share_hours:
             yield Watch("nodes", kinds.NODES, self.share_hours.on_node, AccountedNode)
             yield Watch("bound pods", kinds.PODS, self.share_hours.on_pod, AccountedPod, fields=BOUND_PODS)

@@ -16,12 +16,13 @@ from functools import cache
 from typing import Any
 
 import pytest
+from kit.claims import COUNTERS, asks, claim, device, published, shared_card
 from kit.direct_cluster import DirectCluster, memory_cluster
 from kit.installing import HOOKS, NODE, REGISTER, create, hook, install, pod_of, status
 from kit.manifests import manifest
 
 from pumice.apps.doctor.cluster.checks import CHECKS
-from pumice.apps.doctor.cluster.facts import ClusterFacts
+from pumice.apps.doctor.cluster.facts import ClaimFacts, ClusterFacts
 from pumice.apps.doctor.cluster.look import look, review
 from pumice.cli.diagnosis import report_cluster
 from pumice.cli.output import Output
@@ -132,6 +133,45 @@ HAMI = workload("Deployment", "hami-scheduler", "projecthami/hami:v2.6.0", "sche
 NVIDIAS = workload("DaemonSet", "nvidia-device-plugin-daemonset", "nvcr.io/nvidia/k8s-device-plugin:v0.17.0", space=KUBE)
 VOLCANOS = workload("DaemonSet", "old-plugin", "docker.io/volcanosh/volcano-vgpu-device-plugin:v1.11.0", space=KUBE)
 
+CLAIMS = "resource.k8s.io/v1"
+CLAIM = Resource("resource.k8s.io", "v1", "resourceclaims")
+
+
+def a_slice(*devices: Json, name: str = "", **more: Any) -> Json:
+    named = name or f"s-{more.get('pool')}-{len(devices)}"
+    return {"apiVersion": CLAIMS, "kind": "ResourceSlice", **published(*devices, name=named, driver="gpu.pumice.io", **more)}
+
+
+def both(node: str) -> list[Json]:
+    """A card as a shared device and as a whole one, on one counter set."""
+    draws = {"consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": "80Gi"}}}]}
+    return [a_slice(shared_card("gpu-shared", **draws), device("gpu-whole", draws="80Gi"), pool="both", slices=2, nodeName=node),
+            a_slice(pool="both", slices=2, nodeName=node, sharedCounters=[COUNTERS])]  # fmt: skip
+
+
+def claiming(name: str, claim: str = "", template: str = "", scheduler: str = "volcano") -> Json:
+    named = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": template}
+    spec = {"schedulerName": scheduler, "resourceClaims": [{"name": "g", **named}], "containers": [{"name": "c", "image": "i"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def told(name: str, text: str) -> Fault:
+    """What the scheduler says of a pod that has no node."""
+    said = {"type": "PodScheduled", "status": "False", "message": text}
+    return patched(PODS, name, {"status": {"conditions": [said]}}, "default", "status")
+
+
+def held(name: str, device: str, pool: str) -> Fault:
+    async def make(c: DirectCluster) -> None:
+        one = {**claim(asks()), "metadata": {"name": name}}
+        await c.create(CLAIM, one, "default")
+        result = {"request": "g", "driver": "gpu.pumice.io", "pool": pool, "device": device}
+        allocated = {"status": {"allocation": {"devices": {"results": [result]}}}}
+        await c.patch(CLAIM, name, allocated, "default", subresource="status")
+
+    return make
+
+
 WORLDS: dict[str, dict[str, tuple[str, str, Fault]]] = {
     # what is wrong: (check, words of the finding, how it comes about)
     "many things": {
@@ -229,6 +269,28 @@ WORLDS: dict[str, dict[str, tuple[str, str, Fault]]] = {
             lambda text: text.replace("backfill", "fill"))),
         "two schedulers of different names": ("schedulers", "place pods with cards side by side", made(workload(
             "Deployment", "upstream", "docker.io/volcanosh/vc-scheduler:v1.12.0", args=("--scheduler-name", "other")))),
+    },
+    "claims": {
+        "a pool is half written": ("claims", "incomplete, generation 2: 1 of 2 slices", made(
+            a_slice(shared_card(), pool="n1", slices=2, generation=2))),
+        "no class of ours": ("claims", "no DeviceClass gpu.pumice.io", made()),
+        "a class is not there": ("claims", "there is no DeviceClass gpu, which default/c", made(
+            {"apiVersion": CLAIMS, "kind": "ResourceClaim", **claim(asks()), "metadata": {"name": "c", "namespace": "default"}})),
+        "a node gives nothing": ("claims", "nodes c1 are to give their cards by claim, and no slice", a_node(
+            "c1", notes={names.NODE_VGPU_REGISTER: REGISTER}, labels={"pumice.io/claims": "on"})),
+        "annotated pods are on a card": ("claims", "devices of nodes c2 are closed to claims: pods with annotated shares", all_of(
+            a_node("c2", labels={"pumice.io/claims": "on"}), made(a_slice(shared_card(taints=[
+                {"key": "gpu.pumice.io/device-plugin", "effect": "NoSchedule"}]), pool="c2", nodeName="c2")))),
+        "another scheduler places where cards are published twice": (
+            "claims", "another scheduler places default/theirs: up to Kubernetes 1.36.1", all_of(
+                made(*both("c2")), made(claiming("theirs", "gone", scheduler="default-scheduler")))),
+        "a pod names a claim that is not there": ("claims", "(default/theirs): there is no ResourceClaim gone", made()),
+        "a pod waits for its template": ("claims", "(default/b): there is no ResourceClaimTemplate later", made(
+            claiming("b", template="later"))),
+        "pods wait for room": ("claims", "2 pods wait for claims (default/d, default/e): no room: 1 Gi of 80", all_of(
+            *(made(claiming(name, "c")) for name in "de"), *(told(name, "no room: 1 Gi of 80") for name in "de"))),
+        "a device is given twice": ("claims", "two schedulers allocate", all_of(
+            *(held(name, "gpu-whole", "both") for name in "xy"))),
     },
     "a switch is off": {
         "the plugin serves what the scheduler does not": ("modes", "VGPUEnable is not true: no pod gets any", scheduler_conf(
@@ -353,7 +415,7 @@ def test_of_what_is_not_there_nothing_is_said_to_be_well():
 
     found = dict(examine(CHECKS, asyncio.run(run())))
     well = {name for name, findings in found.items() if {finding.state for finding in findings} == {State.OK}}
-    assert well == {"kubernetes", "kinds", "hami"}, "these are there, or are well where they are not"
+    assert well == {"kubernetes", "kinds", "hami", "claims"}, "these are there, or are well where they are not"
     assert all(finding.repair for findings in found.values() for finding in findings if finding.state is not State.OK)
     of = {name: [(finding.state, finding.text) for finding in findings] for name, findings in found.items()}
     assert (State.BAD, "no controller works: Jobs get no pods, and nobody looks after PodGroups and queues") in of["daemons"]
@@ -370,7 +432,7 @@ def test_who_may_read_nothing_is_told_so_and_nothing_is_called_well_or_wrong_for
     states = {name: {f.state for f in found} for name, found in examine(CHECKS, facts)}
     assert {name for name, seen in states.items() if State.UNKNOWN in seen} == {
         "kinds", "policies", "schedulers", "daemons", "hami", "plugins", "rights", "scheduler-config", "device-config", "modes",
-        "webhooks", "runtime-classes", "nodes",
+        "webhooks", "runtime-classes", "nodes", "claims",
     }  # fmt: skip
     assert not any(seen & {State.BAD, State.WARNING} for seen in states.values())
 
@@ -425,3 +487,17 @@ def test_values_that_are_null_are_values_that_are_not_there(capsys):
             assert json.loads(capsys.readouterr().out)["findings"]
 
     asyncio.run(run())
+
+
+def test_the_command_that_explains_a_pod_that_waits_can_be_typed() -> None:
+    repairs = {repair for name, _, repair in troubles(examined("claims")) if repair.startswith("pumice explain")}
+    assert "pumice explain pod d -n default" in repairs
+
+
+def test_nodes_that_give_cards_by_claim_want_an_api_server_that_serves_claims() -> None:
+    marked = {"metadata": {"name": "n1", "labels": {"pumice.io/claims": "on"}}}
+    facts = replace(examined(), claims=ClaimFacts(), nodes=[marked])
+    assert [text for name, text, _ in troubles(facts) if name == "claims"] == [
+        "nodes n1 give their cards by claim, and this API server does not serve resource.k8s.io/v1"
+    ]
+    assert not [one for one in troubles(replace(facts, nodes=())) if one[0] == "claims"], "an older cluster, and nobody minds"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from pumice.apps.doctor.cluster import shipped
+from pumice.apps.doctor.cluster.claims import claims
 from pumice.apps.doctor.cluster.configuration import device_config, modes, nodes, runtime_classes, scheduler_config
 from pumice.apps.doctor.cluster.facts import ClusterFacts, PluginPod, Workload, unread
 from pumice.apps.doctor.cluster.kinds import kinds
@@ -235,4 +236,5 @@ CHECKS: Final = (
     Check("runtime-classes", "the RuntimeClasses that plugins name are there", runtime_classes, DAEMON),
     Check("nodes", "every node's plugin is ready and tells of its devices", nodes,
           _unless("device plugin", lambda facts: facts.plugins)),
+    Check("claims", "claims find their classes, whole pools, and cards of one world", claims),
 )  # fmt: skip

@@ -45,6 +45,19 @@ class PluginPod:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimFacts:
+    """Claims and what they are given from. ``served`` False: the API server has none. ``pods``: those with claims that have no
+    node; of a cluster whose cards are published in two ways all pods with claims."""
+
+    served: bool = False
+    classes: Sequence[Json] = ()
+    slices: Sequence[Json] = ()
+    claims: Sequence[Json] = ()
+    templates: Sequence[Json] = ()
+    pods: Sequence[Json] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """Everything that was found. ``unread``: why a kind could not be listed. ``unbacked``: why nobody answers for a Service
     that a webhook names. ``denied``: what an account of ours may not do; ``unreviewed``: why that could not be asked."""
@@ -65,6 +78,7 @@ class ClusterFacts:
     device_configs: Sequence[ConfigText] = ()
     denied: Mapping[str, Sequence[str]] = field(default_factory=dict)
     unreviewed: str = ""
+    claims: ClaimFacts = field(default_factory=ClaimFacts)
 
     @property
     def in_one_process(self) -> bool:

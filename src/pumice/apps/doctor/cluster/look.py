@@ -11,14 +11,15 @@ import msgspec
 
 from pumice.adapters.kube.verbs import Verbs
 from pumice.apps.doctor.cluster import shipped
-from pumice.apps.doctor.cluster.facts import ClusterFacts, PluginPod, Workload
+from pumice.apps.doctor.cluster.claims import has_both
+from pumice.apps.doctor.cluster.facts import ClaimFacts, ClusterFacts, PluginPod, Workload
 from pumice.apps.doctor.cluster.shipped import Daemon, Right
 from pumice.model.errors import BadInput
 from pumice.node.findings import ConfigText
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource
 from pumice.wire import kinds, names
 from pumice.wire.kinds import CONFIGMAPS, PODS, SERVICES
-from pumice.wire.kubernetes import ADMISSION, AUTHENTICATION, AUTHORIZATION, NODE_GROUP
+from pumice.wire.kubernetes import ADMISSION, AUTHENTICATION, AUTHORIZATION, DEVICES, NODE_GROUP
 from pumice.wire.objects import condition, is_ready
 from pumice.wire.programs import Maker, Role, programs
 from pumice.wire.scheduler_conf import parse_scheduler_conf
@@ -35,6 +36,7 @@ LISTED: Final = (
     Resource(NODE_GROUP, "v1", "runtimeclasses", namespaced=False),
     kinds.NODES,
 )
+CLAIMS: Final = (kinds.DEVICE_CLASSES, kinds.RESOURCE_SLICES, kinds.RESOURCE_CLAIMS, kinds.RESOURCE_CLAIM_TEMPLATES)
 MAY_BE_ABSENT: Final = frozenset(("mutatingadmissionpolicies", "validatingadmissionpolicies"))
 """Kinds that older API servers do not serve."""
 KINDS: Final = {"deployments": "Deployment", "daemonsets": "DaemonSet", "statefulsets": "StatefulSet"}
@@ -71,7 +73,7 @@ async def look(cluster: Verbs) -> ClusterFacts:
         webhooks=hooks,
         unbacked=await _unbacked(cluster, services, pods["pods"]) if not missing else {},
     )
-    facts = await _with_configs(cluster, facts)
+    facts = await _with_claims(cluster, await _with_configs(cluster, facts))
     return await review(cluster, facts)
 
 
@@ -187,6 +189,25 @@ async def _with_configs(cluster: Verbs, facts: ClusterFacts) -> ClusterFacts:
     written = tuple(config for config in devices if config is not None)
     good = kept is not None and bool(kept.text)
     return replace(facts, scheduler_conf=conf, last_good=good, unread=unread, device_configs=written)
+
+
+async def _with_claims(cluster: Verbs, facts: ClusterFacts) -> ClusterFacts:
+    try:
+        await cluster.request("GET", f"/apis/{DEVICES}/v1")
+    except ApiError as error:
+        if error.code == 404:
+            return facts
+    lists, missing = await _lists(cluster, [(resource, "") for resource in CLAIMS])
+    slices, pods = lists["resourceslices"], list[Json]()
+    if not missing:
+        try:
+            without_node = "" if has_both(slices) else "spec.nodeName="
+            pods = list(_named(await cluster.list(PODS, "", field_selector=without_node)))
+        except ApiError as error:
+            missing = {"pods": error.message}
+    found = ClaimFacts(True, lists["deviceclasses"], slices, lists["resourceclaims"], lists["resourceclaimtemplates"],
+                       [pod for pod in pods if (pod.get("spec") or {}).get("resourceClaims")])  # fmt: skip
+    return replace(facts, claims=found, unread={**missing, **facts.unread})
 
 
 # -- rights -----------------------------------------------------------------------------------------------------------

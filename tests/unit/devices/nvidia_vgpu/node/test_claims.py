@@ -69,6 +69,16 @@ def test_memory_is_published_in_whole_mib_and_a_sick_card_stays_with_a_taint() -
     assert spec["devices"][1]["taints"] == [{"key": "gpu.pumice.io/unhealthy", "effect": "NoSchedule"}]
 
 
+@pytest.mark.parametrize("worlds", [SHARED, BOTH])
+def test_each_capacity_of_a_card_that_is_shared_has_a_policy(worlds: str) -> None:
+    shared = [one for spec in slice_specs("n1", CARDS, worlds, {}, 1) for one in spec.get("devices", ())
+              if one.get("allowMultipleAllocations")]  # fmt: skip
+    assert len(shared) == len(CARDS)
+    for capacity in (one for device in shared for one in device["capacity"].values()):
+        policy = capacity["requestPolicy"]
+        assert policy["default"] == policy["validRange"]["max"] == capacity["value"]
+
+
 def test_a_node_without_cards_says_that_its_driver_is_there() -> None:
     assert slice_specs("n1", (), SHARED, {}, 1)[0]["devices"] == []
 
