@@ -408,7 +408,8 @@ class PlaneDoor(Door):
             waiting = judge.bounded_asleep(nodes, pods, BOUNDED, BOUND)
         else:
             waiting = [*judge.asleep(nodes, pods), *judge.whole_gangs_asleep(nodes, pods, groups)]
-        return [*waiting, *starving, *judge.half_gangs(nodes, pods, groups), *judge.torn_gangs(pods, groups, self.stood, self.disturbed),
+        torn = judge.torn_gangs(pods, groups, self.stood, self.disturbed)
+        return [*waiting, *starving, *judge.half_gangs(nodes, pods, groups), *torn,
                 *(f"{Store.key(pod)} is bound and does not start" for pod in bound), *self._said_wrongly(nodes),
                 *(f"{name} does not run" for name, process in self.processes.items() if not process.alive)]  # fmt: skip
 

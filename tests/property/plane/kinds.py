@@ -203,7 +203,8 @@ def bounded_come(view: View, rng: Random) -> list[Op]:
     for pod in pods:
         _asking(pod, {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "500"})
         pod["metadata"]["annotations"][LIFE] = "5"
-    return [{"do": "calm"}, {"do": "wait", "seconds": 40.0}, *(_create("pods", pod) for pod in pods), {"do": "wait", "seconds": 12.0}]
+    return [{"do": "calm"}, {"do": "wait", "seconds": 40.0}, *(_create("pods", pod) for pod in pods),
+            {"do": "wait", "seconds": 12.0}]  # fmt: skip
 
 
 @kind("a Deployment comes", 2, PLANE)
@@ -308,7 +309,8 @@ def _whole_job(name: str) -> Json:
                 "spec": {"containers": [container], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}}  # fmt: skip
     spec = {"schedulerName": "volcano", "minAvailable": 4, "queue": "default",
             "tasks": [{"name": "main", "replicas": 4, "template": template}]}  # fmt: skip
-    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job",
+            "metadata": {"name": name, "namespace": "default"}, "spec": spec}  # fmt: skip
 
 
 @kind("a gang loses Bindings or whoever sends them, and urgent pods take the room", 4, PLANE)
@@ -320,12 +322,14 @@ def gang_torn(view: View, rng: Random) -> list[Op]:
         _asking(pod, WHOLE)
         pod["metadata"]["annotations"].pop(LIFE, None)
     if rng.random() < 0.5:
-        befalls: list[Op] = [{"do": "fault", "process": f"scheduler {which}", "only": "POST pods binding", "code": rng.choice((403, 422)),
+        befalls: list[Op] = [{"do": "fault", "process": f"scheduler {which}", "only": "POST pods binding",
+                              "code": rng.choice((403, 422)),
                               "count": rng.choice((1, 2)), "done": False} for which in "ab"]  # fmt: skip
     else:
         befalls = [{"do": "kill", "process": f"scheduler {which}", "writes": rng.choice((1, 2)), "done": rng.random() < 0.5,
                     "only": "POST pods binding", "at once": False} for which in "ab"]  # fmt: skip
-    return [*_emptied(view), *befalls, _create("jobs", _whole_job(name)), {"do": "wait", "seconds": rng.choice((0.05, 0.05, 0.3, 2.0))},
+    return [*_emptied(view), *befalls, _create("jobs", _whole_job(name)),
+            {"do": "wait", "seconds": rng.choice((0.05, 0.05, 0.3, 2.0))},
             *(_create("pods", pod) for pod in urgent), {"do": "wait", "seconds": 30.0}]  # fmt: skip
 
 
@@ -345,7 +349,8 @@ def removal_cut_short(view: View, rng: Random) -> list[Op]:
             {"do": "kill", "process": f"plugin {SLICED}", "writes": 0, "done": rng.random() < 0.5,
              "only": rng.choice(("drain slice", "remove slice")), "at once": False},
             _create("pods", second), {"do": "wait", "seconds": rng.choice((1.0, 2.0))},
-            {"do": "delete", "kind": "Pod", "key": f"default/{name}-1", "now": True}, {"do": "wait", "seconds": 20.0}]  # fmt: skip
+            {"do": "delete", "kind": "Pod", "key": f"default/{name}-1", "now": True},
+            {"do": "wait", "seconds": 20.0}]  # fmt: skip
 
 
 @kind("the driver refuses to cut for a pod, and the pod goes", 3, PLANE)
@@ -353,7 +358,8 @@ def cut_refused(view: View, rng: Random) -> list[Op]:
     name = f"e{rng.getrandbits(24):06x}"
     pod = make(name, rng, slices=True)
     pod["spec"]["terminationGracePeriodSeconds"] = 0
-    return [{"do": "fault", "process": f"plugin {SLICED}", "only": rng.choice(("make slice", "fill slice", "fill slice", "drain slice")),
+    step = rng.choice(("make slice", "fill slice", "fill slice", "drain slice"))
+    return [{"do": "fault", "process": f"plugin {SLICED}", "only": step,
              "code": 500, "count": rng.choice((1, 2, 4)), "done": False},
             _create("pods", pod), {"do": "wait", "seconds": rng.choice((1.0, 2.0, 3.0))},
             {"do": "delete", "kind": "Pod", "key": f"default/{name}", "now": True}, {"do": "wait", "seconds": 8.0}]  # fmt: skip
