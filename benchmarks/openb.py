@@ -238,7 +238,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("data", nargs="?", default=os.environ.get("PUMICE_OPENB"), help="folder of the trace's CSV files")
     parser.add_argument("--lists", default="", help="all of them, of two dimensions three")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--policy", choices=("binpack",), help="in place of that of a new cluster")
+    parser.add_argument("--policy", choices=("binpack", "fitted"), help="in place of that of a new cluster")
     parser.add_argument("--two-dimensional", action="store_true", help="memory and cores apart")
     parser.add_argument("--runs", default="", help="a file that keeps each run as it ends, and knows those that it has")
     options = parser.parse_args(argv)

@@ -27,6 +27,7 @@ from pumice.devices.nvidia_vgpu.device_request import UNSET
 from pumice.scheduler.framework import Framework
 from pumice.scheduler.placing.placer import Placer
 from pumice.scheduler.plugins.registry import make
+from pumice.scheduler.state import seen_shapes
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 TOTAL = 1000
@@ -173,9 +174,12 @@ def test_a_pod_takes_the_tightest_of_the_cards_with_room_and_no_more_than_there_
 
 @pytest.mark.parametrize("policy", [name for name, one in POLICIES.items() if one.stranding is not None])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_remembered_of_nodes_is_what_a_fresh_look_finds(policy: str, seed: int) -> None:
+def test_what_is_remembered_of_nodes_is_what_a_fresh_look_finds(
+    policy: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pods come and go, nodes come, change their labels and go: after every step all scores that are kept are those that a
     scheduler finds which looks for the first time, and the cards that were counted are those that are taken."""
+    monkeypatch.setattr(seen_shapes, "ENOUGH", 5)
     rng = Random(seed)
     world = World(DEVICES_ONLY % policy)
     for number in range(6):
@@ -201,3 +205,4 @@ def test_what_is_remembered_of_nodes_is_what_a_fresh_look_finds(policy: str, see
         for cls in {task.cls for task in state.tasks.values()}:
             kept = placer._kept.current(cls.base).masked[: len(state.ledger.table.live)]
             assert kept.tolist() == fresh.evaluation.scores(cls.base, None).tolist()
+    assert bool(world.engine.state.classes.seen.fits) == (policy == "fitted")

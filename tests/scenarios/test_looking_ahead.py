@@ -6,6 +6,9 @@ import pytest
 from kit.engine_world import ALL_PLUGINS, DEVICES_ONLY, World
 from kit.objects import node, pod
 
+from pumice.journal.freezing import freeze, thaw
+from pumice.scheduler.plugins import stranding
+from pumice.scheduler.state import seen_shapes
 from pumice.wire import names
 
 AHEAD = DEVICES_ONLY % "lookahead"
@@ -91,3 +94,24 @@ def test_a_pod_of_more_cards_than_any_node_has_waits_and_costs_nothing() -> None
     world.add(pod("huge", cards=2_000_000_000, mib=8000), pod("small", mib=8000))
     world.settle()
     assert (world.node_of("huge"), world.node_of("small")) == ("", "n1")
+
+
+def test_weights_that_are_fitted_go_on_in_an_engine_that_a_journal_has_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_shapes, "ENOUGH", 8)
+    world = World(DEVICES_ONLY % "fitted")
+    world.add(*(node(f"n{i}", cards=2, mib=8000, cpu="8") for i in range(4)))
+    world.add(*(pod(f"p{i}", mib=(3000, 5000, 2000)[i % 3], cpu=str(1 + i % 2)) for i in range(10)))
+    world.settle()
+    seen = world.engine.state.classes.seen
+    assert seen.fits, "weights were fitted"
+    kept = thaw(freeze(world.engine))
+    monkeypatch.setattr(stranding, "fit", lambda *_: pytest.fail("fitted anew"))
+    world.add(pod("before", mib=3000))
+    world.settle()
+    place = world.node_of("before")
+    world.delete_pod("before")
+    world.engine = kept
+    world.add(pod("after", mib=3000))
+    world.settle()
+    assert world.node_of("after") == place != ""
+    assert [fit.weights for fit in kept.state.classes.seen.fits.values()] == [fit.weights for fit in seen.fits.values()]

@@ -25,6 +25,8 @@ class Stranding(Struct, frozen=True):
 
     ahead: float = 0.0
     whole: float = 0.0
+    fitted: bool = False
+    """True if each shape has weights of its own once enough pods were seen (``fitting``), in place of 1 and ``ahead``."""
 
 
 class CardPolicy(Struct, frozen=True):
@@ -69,6 +71,7 @@ POLICIES: Mapping[str, CardPolicy] = {
         ),
         CardPolicy("fgd", _tightest, _used, _fuller, Stranding()),
         CardPolicy("lookahead", _tightest, _used, _fuller, Stranding(ahead=0.5, whole=0.1)),
+        CardPolicy("fitted", _tightest, _used, _fuller, Stranding(ahead=0.5, whole=0.02, fitted=True)),
     )
 }
 

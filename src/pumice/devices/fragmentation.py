@@ -10,7 +10,8 @@ What a card is to a shape depends on the card alone, and a node sums up its card
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from math import floor
 
@@ -72,8 +73,20 @@ class FreeNodes:
         return len(self.cpu)
 
 
+class Fit(Struct, frozen=True):
+    """The weights of each shape: ``now`` of cards that it cannot use, ``ahead`` of those that will be left over; and ``left``,
+    the sum of both over all shapes, by how often each is seen."""
+
+    now: Floats
+    ahead: Floats
+    left: float
+
+
 class Shapes:
     """Shapes with how often each is seen, as arrays."""
+
+    fit: Fit | None = None
+    """Weights of their own; without any all count alike, by the policy."""
 
     def __init__(self, seen: Sequence[tuple[Shape, float]]) -> None:
         self.shapes = tuple(shape for shape, _ in seen)
@@ -98,6 +111,15 @@ class Shapes:
 
     def __len__(self) -> int:
         return len(self.shapes)
+
+    def fitted(self, weights: Mapping[Shape, tuple[float, float]]) -> Shapes:
+        """Return the same with weights of their own; a shape that has none counts as the others do on the mean."""
+        found = copy(self)
+        known = np.array([weights.get(shape, (np.nan, np.nan)) for shape in self.shapes]).reshape(-1, 2)
+        mean = np.array(list(weights.values())).mean(axis=0)
+        now, ahead = np.where(np.isnan(known), mean, known).T
+        found.fit = Fit(now, ahead, float(self.weight @ (now + ahead)))
+        return found
 
 
 def value(total: Floats, free: Floats, cores: Floats) -> Floats:
@@ -125,32 +147,52 @@ def each_alone(of_kinds: Floats, left: Floats, weights: Floats, shapes: Shapes, 
     """Return for each kind of card how much is stranded of it, (kinds, labels), and for how much cpu and memory it has pods,
     (kinds, 2). Of a node that has as much for all of its cards, their sums are stranded, whole cards apart; pods of several
     cards see to it that this does not hold. ``weights``: (labels, shapes)."""
-    usable = (of_kinds[:, 0] + how.ahead * of_kinds[:, 2]) @ weights.T
+    fit = shapes.fit
+    if fit is None:
+        usable, all_of = (of_kinds[:, 0] + how.ahead * of_kinds[:, 2]) @ weights.T, 1.0 + how.ahead
+    else:
+        usable, all_of = (fit.now * of_kinds[:, 0] + fit.ahead * of_kinds[:, 2]) @ weights.T, fit.left
     need = np.stack([(of_kinds[:, 3] * requested).max(axis=1, initial=0.0) for requested in (shapes.cpu, shapes.memory)], axis=1)
-    return (1.0 + how.ahead) * left[:, None] - usable, np.where(shapes.several, np.inf, need)
+    return all_of * left[:, None] - usable, np.where(shapes.several, np.inf, need)
 
 
 def of_nodes(sums: Floats, left: Floats, free: Floats, weights: Floats, shapes: Shapes, how: Stranding) -> Floats:
     """Return how many cards of each node are stranded. ``sums``: of its cards, (nodes, 4, shapes); ``left``: what is left of
     them, how many of them nobody is on, and how many there are, (nodes, 3); ``free``: cpu and memory, (nodes, 2); ``weights``:
     of the shapes that labels let in, (nodes, shapes)."""
-    found = (1.0 + how.ahead) * left[:, 0] - how.whole * left[:, 1] ** 2 / np.maximum(left[:, 2], 1)
+    fit = shapes.fit
+    found = (1.0 + how.ahead if fit is None else fit.left) * left[:, 0] - how.whole * left[:, 1] ** 2 / np.maximum(left[:, 2], 1)
     if not len(shapes):
         return np.asarray(found)
     room = (free[:, :, None] * shapes.per_unit + shapes.further).min(axis=1)
     usable = sums[:, 0] * ((room >= ENOUGH) & (sums[:, 1] >= shapes.count))
+    if fit is not None:
+        usable *= fit.now
     if how.ahead:
-        room *= shapes.count
-        room /= np.maximum(sums[:, 3], 1.0)
-        part = np.minimum(room, 1.0, out=room)
-        if shapes.several:
-            cards = sums[:, 1]
-            part *= np.where(shapes.in_groups, np.floor(cards / shapes.count) * shapes.count / np.maximum(cards, 1), 1.0)
-        part *= sums[:, 2]
-        part *= how.ahead
+        part = _part(sums, room, shapes)
+        part *= how.ahead if fit is None else fit.ahead
         usable += part
     usable *= weights
     return np.asarray(found - usable.sum(axis=1))
+
+
+def _part(sums: Floats, room: Floats, shapes: Shapes) -> Floats:
+    """Return what as many as fit would take of the nodes' cards. ``room``: pods that cpu and memory suffice for, written over."""
+    room *= shapes.count
+    room /= np.maximum(sums[:, 3], 1.0)
+    part = np.minimum(room, 1.0, out=room)
+    if shapes.several:
+        cards = sums[:, 1]
+        part *= np.where(shapes.in_groups, np.floor(cards / shapes.count) * shapes.count / np.maximum(cards, 1), 1.0)
+    part *= sums[:, 2]
+    return part
+
+
+def usable_of(sums: Floats, free: Floats, allowed: Bools, shapes: Shapes) -> tuple[Floats, Floats]:
+    """Return the cards of each node that each shape can use now, and what as many as fit would take of them, (nodes, shapes)."""
+    room = (free[:, :, None] * shapes.per_unit + shapes.further).min(axis=1)
+    now = sums[:, 0] * ((room >= ENOUGH) & (sums[:, 1] >= shapes.count))
+    return now * allowed, _part(sums, room, shapes) * allowed
 
 
 def stranded(nodes: FreeNodes, shapes: Shapes, allowed: Bools, how: Stranding) -> Floats:

@@ -139,12 +139,17 @@ class DeviceShare(NodeOrder):
         return together
 
     def version(self, state: State, cls: PodClass) -> int:
-        if _stranding(state, cls) is None:
+        how = _stranding(state, cls)
+        if how is None:
             return 0
         rank = state.ledger.table.rank()
         if rank is not self._rank:
             self._rank, self._ranks = rank, self._ranks + 1
         state.classes.seen.current()
+        if how.fitted:
+            for device_table in state.ledger.device_tables.values():
+                if device_table.device_type.ranking is not None:
+                    self._of(state, device_table, how).shapes()
         return state.classes.seen.version + self._ranks
 
     def _order(self, state: State, rows: Rows | None) -> NDArray[np.float64]:

@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.devices.card_policies import Stranding
+from pumice.devices.fitting import EmptyNode, fit
 from pumice.devices.fragmentation import (
     CardPart,
     FreeCard,
+    Shape,
     Shapes,
     each_alone,
     of_cards,
@@ -34,6 +36,7 @@ from pumice.scheduler.state.cards import DeviceTable
 from pumice.scheduler.state.classes import Constraints
 from pumice.scheduler.state.device_table import CardFacts
 from pumice.scheduler.state.nodes import Rows
+from pumice.scheduler.state.seen_shapes import Fitted
 from pumice.scheduler.state.state import State
 
 KINDS = 20_000
@@ -87,6 +90,8 @@ class StrandedCards:
     """Per request and kind of card what is left of it and the kind that it becomes; None where it does not take it."""
     _cards: list[Cards] = field(default_factory=list)
     _of_rows: list[Totals] = field(default_factory=list)
+    _fitted: tuple[Fitted, Shapes | None, Shapes] | None = None
+    """Weights, the shapes that were seen, and these with those weights."""
     _values: dict[NodeKind, float] = field(default_factory=dict)
     _stale: set[int] = field(default_factory=set)
     """Rows that have other cards than the arrays below say."""
@@ -265,7 +270,7 @@ class StrandedCards:
 
     def _catch_up(self) -> None:
         """Bring the cards of each row up to date."""
-        table, shapes = self.state.ledger.table, self.state.classes.seen.current()
+        table, shapes = self.state.ledger.table, self.shapes()
         changed = table.changes.since(self._cursor)
         self._cursor = table.changes.end
         labels = self._weights
@@ -285,6 +290,31 @@ class StrandedCards:
         for row in changed:
             self._of_rows[row] = self._totals(self._cards[row])
         self._stale.update(changed)
+
+    def shapes(self) -> Shapes:
+        """The shapes by which nodes are judged now."""
+        seen = self.state.classes.seen
+        if not self.how.fitted:
+            return seen.current()
+        fitted = seen.fit((self.device_table.device_type.name, self.how), self._fit)
+        if fitted is None:
+            return seen.current()
+        if self._fitted is None or self._fitted[0] is not fitted or self._fitted[1] is not fitted.looked:
+            self._fitted = fitted, fitted.looked, seen.current().fitted(fitted.weights)
+        return self._fitted[2]
+
+    def _fit(self, shapes: Shapes) -> dict[Shape, tuple[float, float]]:
+        self._allow(shapes)
+        table, nodes = self.state.ledger.table, []
+        lets_in = [tuple(takes) for takes in (self._weights > 0).tolist()]
+        for row in np.flatnonzero(table.live).tolist():
+            devices = self.device_table.devices_on(row)
+            cards = [(total, limit) for total, limit, open_, mig, _ in (devices.facts if devices is not None else ())
+                     if open_ and not mig and total > 0]  # fmt: skip
+            if cards:
+                cpu, memory = table.alloc[row, :2].tolist()
+                nodes.append(EmptyNode(tuple(cards), cpu, memory, lets_in[self._labels[row]]))
+        return fit(shapes, nodes, self.how)
 
     def _totals(self, cards: Cards) -> Totals:
         cpu = memory = 0.0

@@ -6,6 +6,11 @@ pod has half the weight once ``HALF`` more have come.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pumice.devices.card_policies import Stranding
+from pumice.devices.fitting import ENOUGH, MOVED
 from pumice.devices.fragmentation import Shape, Shapes
 
 HALF = 20_000
@@ -20,6 +25,16 @@ ALIKE = 0.05
 """Frequencies of which so little has shifted stay as they are, for every node is looked at anew by others."""
 
 
+@dataclass(slots=True)
+class Fitted:
+    """Weights of shapes, and the shapes that they were fitted to."""
+
+    of: Shapes
+    weights: dict[Shape, tuple[float, float]]
+    looked: Shapes | None = None
+    """The shapes for which they were last found to hold still."""
+
+
 class SeenShapes:
     """``current`` stays the same, and with it ``version``, until frequencies have shifted."""
 
@@ -30,6 +45,30 @@ class SeenShapes:
         """The count of one pod now: it grows, so that those before it are worth less."""
         self._came, self._next = 0, 1.0
         self._current = Shapes(())
+        self.fits: dict[tuple[str, Stranding], Fitted] = {}
+        """By device type and way of counting the weights that were fitted last."""
+
+    @property
+    def count(self) -> int:
+        """Pods that were seen."""
+        return self._came
+
+    def fit(self, key: tuple[str, Stranding], work_out: Callable[[Shapes], dict[Shape, tuple[float, float]]]) -> Fitted | None:
+        """The weights by which the current shapes count, worked out anew when the pods have become others; None before enough of
+        them were seen. Kept here, so that a journal's snapshot has them."""
+        shapes, found = self.current(), self.fits.get(key)
+        if found is not None and found.looked is shapes:
+            return found
+        if self._came < ENOUGH:
+            return None
+        if found is None or _shift(found.of, list(zip(shapes.shapes, shapes.weight.tolist(), strict=True))) > MOVED:
+            weights = work_out(shapes)
+            if not weights:
+                return None  # there are no cards yet
+            found = Fitted(shapes, weights)
+            self.version += 1
+        found.looked, self.fits[key] = shapes, found
+        return found
 
     def came(self, shape: Shape) -> None:
         """A pod was seen for the first time."""

@@ -489,6 +489,11 @@ def test_values_that_are_null_are_values_that_are_not_there(capsys):
     asyncio.run(run())
 
 
+def test_the_command_that_explains_a_pod_that_waits_can_be_typed() -> None:
+    repairs = {repair for name, _, repair in troubles(examined("claims")) if repair.startswith("pumice explain")}
+    assert "pumice explain pod d -n default" in repairs
+
+
 def test_nodes_that_give_cards_by_claim_want_an_api_server_that_serves_claims() -> None:
     marked = {"metadata": {"name": "n1", "labels": {"pumice.io/claims": "on"}}}
     facts = replace(examined(), claims=ClaimFacts(), nodes=[marked])

@@ -144,7 +144,8 @@ def _waiting(facts: ClusterFacts) -> Iterator[Finding]:
             why[_reason(pod, claims, templates)].append(_key(pod))
     for reason, pods in sorted(why.items(), key=lambda one: (-len(one[1]), one[0]))[:SHOWN]:
         who = f"{len(pods)} {'pods wait' if len(pods) > 1 else 'pod waits'} for claims ({_some(sorted(pods))})"
-        yield Finding(WARNING, f"{who}: {reason}", f"pumice explain {min(pods)}")
+        space, _, name = min(pods).partition("/")
+        yield Finding(WARNING, f"{who}: {reason}", f"pumice explain pod {name} -n {space}")
     if len(why) > SHOWN:
         yield Finding(WARNING, f"pods wait for claims for {len(why) - SHOWN} more reasons",
                       "kubectl get pods -A --field-selector spec.nodeName=")  # fmt: skip
