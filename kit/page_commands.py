@@ -258,7 +258,9 @@ class Reader:
             self._script(block, beside)
         for job in beside:
             self.demand(f"kill -INT -- -{job}")
-        for job in beside:
+        for job in beside:  # one who sees that it goes on presses Ctrl-C again
+            again = f"[ $((i % 50)) -ne 0 ] || kill -INT -- -{job}"
+            self.type(f"for i in $(seq 600); do kill -0 -- -{job} 2>/dev/null || break; {again}; sleep 0.1; done")
             self.demand(f"wait {job} || [ $? -eq 130 ]")
 
     def _script(self, block: Block, beside: list[str]) -> None:
