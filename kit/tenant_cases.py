@@ -29,6 +29,12 @@ def share(limits: dict[str, Any] | None = None, **container: Any) -> dict[str, A
     return spec({"resources": {"limits": SHARE if limits is None else limits}, **container})
 
 
+def claiming(**container: Any) -> dict[str, Any]:
+    """The spec of a pod with one container that has a claim."""
+    return spec({"resources": {"claims": [{"name": "g"}]}, **container}, resourceClaims=[
+        {"name": "g", "resourceClaimName": "mine"}])  # fmt: skip
+
+
 def plain(**container: Any) -> dict[str, Any]:
     return spec(container)
 
@@ -100,6 +106,11 @@ NPU_CASES = (
 
 CASES = (
     Case("an ordinary share", share()),
+    Case("an ordinary share by claim", claiming()),
+    Case("the switch that leaves the library out, by claim", claiming(**env("CUDA_DISABLE_CONTROL", "true")), LIFTS),
+    Case("a preload of its own, by claim", with_volume(claiming(**mounted("/etc/ld.so.preload"))), COVERS),
+    Case("privileged, by claim", claiming(securityContext={"privileged": True}), POWERFUL),
+    Case("more devices of the runtime's, by claim", claiming(**env("NVIDIA_IMEX_CHANNELS", "0")), ADDS),
     Case("an ordinary pod", plain(env=[{"name": "A", "value": "b"}])),
     # the library's variables
     Case("its memory limit", share(**env("CUDA_DEVICE_MEMORY_LIMIT_0")), LIFTS),

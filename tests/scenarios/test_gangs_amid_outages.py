@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from kit.objects import group, node, pod
+from kit.objects import group, node, pod, priority_class
 from kit.scheduler_daemon import Daemon, create, daemon
 from kit.virtual_time import run_virtually
 
@@ -16,6 +16,7 @@ from pumice.apps.scheduler.binder import BROKEN_GANG
 from pumice.apps.scheduler.daemon import Settings
 from pumice.ports.cluster import ApiError, Resource
 from pumice.scheduler.state.jobs import Status
+from pumice.wire.kinds import PODS, PRIORITY_CLASSES
 
 SIZE = 4
 AWAY = ApiError(0, "Unreachable", "connection refused")
@@ -202,6 +203,34 @@ def test_half_a_gang_of_a_job_is_not_given_up_while_the_server_is_away() -> None
             await running.clock.sleep(45)
             assert await uids(heir) == before
             assert await heir.bound(*before)
+
+    run_virtually(story())
+
+
+@pytest.mark.parametrize("leaders", [1, 2], ids=["the first successor", "the second, for the first one dies"])
+def test_a_successor_gives_up_half_a_gang_of_which_members_run_and_whose_room_is_gone(leaders: int) -> None:
+    """The phase of its PodGroup still says that it never stood."""
+
+    async def story() -> None:
+        async with daemon(node("n1", cards=4)) as running:
+            running.cluster.fault = lambda verb, path: AWAY if path.endswith(("/g-2/binding", "/g-3/binding")) else None
+            await create(running.cluster, *gang("job"))
+            await running.clock.sleep(0.5)
+            await running.die()
+            running.cluster.fault = lambda verb, path: None
+            for name in ("g-0", "g-1"):
+                await running.cluster.patch(PODS, name, {"status": {"phase": "Running"}}, "default", subresource="status")
+            await running.cluster.create(PRIORITY_CLASSES, priority_class("urgent", 100))
+            await create(running.cluster, pod("urgent", mib=8000, cores=100, priorityClassName="urgent"))
+            for leader in range(leaders):
+                heir = running.heir()
+                await running.clock.sleep(2.0)
+                assert await heir.bound("urgent")
+                if leader < leaders - 1:
+                    await heir.die()
+            assert {"g-0", "g-1"} <= set(await uids(running))
+            await running.clock.sleep(8.0)
+            assert not {"g-0", "g-1"} & set(await uids(running)), "they hold cards for a gang that cannot stand"
 
     run_virtually(story())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pumice.devices.protocol import DeviceSharing
 from pumice.model.cards import Card, Usage
@@ -11,7 +11,19 @@ from pumice.scheduler.state.device_table import NodeDevices
 from pumice.scheduler.state.jobs import Status, Task
 from pumice.scheduler.state.ledger import GOING, Placement
 from pumice.scheduler.state.resources import amount_text, dimension_order
-from pumice.web.values import Amount, CardView, Held, NodeLine, NodeView, PodLine, Slot, Summary, TypeLine
+from pumice.web.values import (
+    Amount,
+    CardView,
+    Held,
+    NodeLine,
+    NodeSums,
+    NodeView,
+    PodLine,
+    Slot,
+    Summary,
+    TypeLine,
+    Use,
+)
 
 # -- cards -------------------------------------------------------------------------------------------------------------
 
@@ -212,3 +224,18 @@ def uid_of(engine: Engine, key: str) -> str:
     if task is not None:
         return task.uid
     return next((uid for uid in state.ledger.placements if state.pods.name_of(uid) == key), "")
+
+
+def node_sums(node: NodeView, told: Mapping[str, Use], unknown: str) -> NodeSums:
+    """Add up what the pods on a node's cards asked for, are limited to, and use. ``told``: by pod, what a monitor tells."""
+    cards = [card for card in node.cards if card.held]
+    units = {card.unit for card in cards}
+    pods = {held.pod for card in cards for held in card.held}
+    known = [use for pod in sorted(pods) if (use := told.get(pod)) is not None and use.memory is not None]
+    alike = len(units) == 1
+    return NodeSums(
+        sum(card.asked for card in cards) if alike else None, sum(card.memory for card in cards) if alike else None,
+        units.pop() if alike else "", sum(use.memory or 0.0 for use in known) if known else None, len(known), len(pods),
+        unknown or ("" if len(known) == len(pods) else "its monitor tells nothing of the others" if known else
+                    "its monitor tells nothing of them"),
+    )  # fmt: skip

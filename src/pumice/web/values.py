@@ -78,6 +78,21 @@ class CardView:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeSums:
+    """What the pods on a node's cards asked for together, what they are limited to, and what they use: bytes of those ``told``
+    of ``pods``, which a monitor tells of (None: of none). ``unit`` is that of the first two, None where cards differ in it.
+    ``unknown`` is why nothing more is told."""
+
+    asked: int | None
+    limit: int | None
+    unit: str
+    used: float | None
+    told: int
+    pods: int
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Amount:
     """A resource of a node: of so much so much is taken, in the words in which Kubernetes writes it."""
 

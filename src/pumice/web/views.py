@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,9 @@ from pumice.wire.objects import Pod, convert
 NODES_SHOWN, PODS_SHOWN, GROUPS_SHOWN, NODES_NAMED, FOUND_SHOWN, EVENTS_SHOWN = 25, 100, 40, 12, 50, 30
 """Of each list on one page."""
 LONGEST_QUERY = 200
+SOON, SLOWLY, SILENT, ASKED_AT_ONCE, USES_KEPT = 0.3, 20.0, 120.0, 8, 1000
+"""On the page of the cluster: seconds that it waits for monitors; seconds for which their figures, and that one has none, are
+kept; how many are asked at once; and of how many nodes."""
 ANSWERS_KEPT, ANSWER_BYTES = 256, 16 << 20
 """Of `pumice explain`; of a large cluster one is a megabyte."""
 
@@ -69,6 +73,9 @@ class Views:
     monitors: Monitors
     _summary: tuple[int, Summary] | None = None
     _pods: tuple[int, list[PodLine]] | None = None
+    _asking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _used: dict[str, NodeUse] = field(default_factory=dict)
+    _few: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ASKED_AT_ONCE))
     _explained: dict[str, tuple[int, float, bytes]] = field(default_factory=dict)
 
     @property
@@ -105,10 +112,36 @@ class Views:
             lines.sort(key=orders[sort])
         pages = Pages.of(query, len(lines), NODES_SHOWN)
         begin = (pages.number - 1) * NODES_SHOWN
-        nodes = [reading.node_view(self.following.engine, line.name) for line in lines[begin : begin + NODES_SHOWN]]
+        found = [reading.node_view(self.following.engine, line.name) for line in lines[begin : begin + NODES_SHOWN]]
+        nodes = [node for node in found if node is not None]
+        uses = await self._uses([node.name for node in nodes if any(card.held for card in node.cards)])
+        sums = {node.name: reading.node_sums(node, uses[node.name].pods, uses[node.name].unknown)
+                for node in nodes if node.name in uses}  # fmt: skip
         return Shown("cluster", "Cluster", {
-            "summary": summary, "nodes": [node for node in nodes if node is not None], "pages": pages, "q": wanted, "sort": sort,
+            "summary": summary, "nodes": nodes, "sums": sums, "pages": pages, "q": wanted, "sort": sort,
         })  # fmt: skip
+
+    async def _uses(self, nodes: Sequence[str]) -> dict[str, NodeUse]:
+        """What monitors tell of these nodes. The page does not wait for them: who is late is asked on, for the next look."""
+        now, late = self.following.clock.now(), NodeUse(0.0, unknown="its monitor has not answered yet; look again")
+        known = {name: told for name in nodes if (told := self._used.get(name)) is not None
+                 and now - told.at < (SILENT if told.unknown else SLOWLY)}  # fmt: skip
+        asked = {name: self._asking.get(name) or asyncio.ensure_future(self._use(name)) for name in nodes if name not in known}
+        self._asking |= asked
+        if asked:
+            await asyncio.wait(asked.values(), timeout=SOON)
+        return {name: known.get(name) or (self._used.get(name, late) if asked[name].done() else late) for name in nodes}
+
+    async def _use(self, node: str) -> None:
+        try:
+            async with self._few:
+                told = await self.monitors.of_node(node)
+            self._used.pop(node, None)
+            self._used[node] = told
+            while len(self._used) > USES_KEPT:
+                del self._used[next(iter(self._used))]
+        finally:
+            self._asking.pop(node, None)
 
     async def node(self, query: Query) -> Shown:
         name = query.get("name", "")

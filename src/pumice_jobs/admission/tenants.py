@@ -137,7 +137,11 @@ def _has_cards(container: Json) -> bool:
 
 
 def _shares(spec: Json) -> bool:
-    return any(key.startswith((SHARE, NPU)) for container in _containers(spec) for key in _limits(container))
+    """By amounts, or by a claim: of which driver's devices that is, a pod does not say."""
+    return any(
+        (container.get("resources") or {}).get("claims") or any(key.startswith((SHARE, NPU)) for key in _limits(container))
+        for container in _containers(spec)
+    )
 
 
 def _env(spec: Json) -> Iterator[Json]:

@@ -23,8 +23,8 @@ from kit.virtual_time import VirtualClock, VirtualLoop
 from tests.property.history.door import Door
 from tests.property.history.registry import Op, View
 from tests.property.plane import judge
-from tests.property.plane.kinds import CENTRAL, MODE, NEVER, NODES, PLANE, PROCESSES, SLICED, URGENT
-from tests.property.plane.node import Node, Running
+from tests.property.plane.kinds import BOUND, BOUNDED, CENTRAL, MODE, NEVER, NODES, PLANE, PROCESSES, SLICED, URGENT
+from tests.property.plane.node import NUMBER, Node, Running
 from tests.property.plane.processes import Connection, Doom, Fault, Process
 
 from pumice.apps.scheduler import daemon as scheduler
@@ -41,7 +41,7 @@ RESOURCES: dict[str, Resource] = {
     "pods": kinds.PODS, "podgroups": volcano.POD_GROUPS, "jobs": volcano.JOBS, "deployments": kinds.DEPLOYMENTS}  # fmt: skip
 OF_KIND = {"Pod": "pods", "PodGroup": "podgroups", "Job": "jobs", "Deployment": "deployments"}
 CARDS, MIB_EACH, MIB_SLICED = 2, 16000, 24576
-CONFS = ("no shares", "no shares", "making room by importance")
+CONFS = ("no shares", "no shares", "making room by importance", "capacity")
 """The configurations of the histories, in turn by seed: where queues had shares, a gang that was let in would keep others out, as
 in Volcano."""
 LEASE, HANDED_OUT = "volcano", "pumice.io/vgpu-handed-out"
@@ -50,9 +50,11 @@ STORM = 400
 TORN = 5.0
 """Seconds within which the Bindings of a gang are all answered where nothing befalls anybody."""
 CALM, SWEPT = 240.0, 200.0
+"""Seconds without faults after which everything that can run runs, and after which all that ended is swept."""
+PROMPT = 45.0
+"""Seconds without faults after which what a queue releases is had at once."""
 FOREVER = 1e9
 """The budget of a cycle: real time has no part in the story."""
-"""Seconds without faults after which everything that can run runs, and after which all that ended is swept."""
 
 
 def conf_of(seed: int) -> str:
@@ -66,11 +68,13 @@ class PlaneDoor(Door):
 
     def __init__(self, conf: str, rng: Random) -> None:
         super().__init__(conf, rng)
-        self.makes_room = "preempt" in conf
+        self.makes_room, self.bounds_queues = "preempt" in conf, "name: capacity" in conf
         self.clock = VirtualClock()
         self.struck: Counter[tuple[str, str]] = Counter()
         self.faults = 0
         """How many were ordered."""
+        self.calm_since = FOREVER
+        """Since when nothing befalls anybody."""
         self._seen, self._looks = -1, 0
         self._second, self._writes = 0, Counter[str]()
         self._decoded: dict[str, dict[tuple[str, str, int], Json]] = {}
@@ -100,6 +104,7 @@ class PlaneDoor(Door):
         await self.hands.create(kinds.CONFIGMAPS, {"metadata": {"name": SCHEDULER_CONFIGMAP, "namespace": SYSTEM},
                                                    "data": {"volcano-scheduler.conf": self.conf}}, SYSTEM)  # fmt: skip
         await self.hands.create(kinds.PRIORITY_CLASSES, objects.priority_class(URGENT, 100))
+        await self.hands.create(volcano.QUEUES, objects.queue(BOUNDED, capability={NUMBER: str(BOUND)}))
         runs = {"scheduler a": self._run_scheduler, "scheduler b": self._run_scheduler, "controller": self._run_controller,
                 "kube-controllers": self._run_kube_controllers}  # fmt: skip
         for node in self.nodes.values():
@@ -153,7 +158,8 @@ class PlaneDoor(Door):
                 await self.befall(op)
 
     async def befall(self, op: Op) -> None:
-        self.faults += op["do"] != "wait"
+        if op["do"] not in ("wait", "calm"):
+            self.faults, self.calm_since = self.faults + 1, FOREVER
         process = self.processes.get(op.get("process", ""))
         node = self.nodes.get(op.get("node", ""))
         if node is not None:
@@ -163,6 +169,8 @@ class PlaneDoor(Door):
         match op["do"]:
             case "wait":
                 await self._wait(op["seconds"])
+            case "calm":
+                await self._calm()
             case "kill" if process is not None:
                 if op["at once"]:
                     await process.kill()
@@ -172,6 +180,8 @@ class PlaneDoor(Door):
                 await self._while_ending(process)
             case "fault" if process is not None:
                 process.connection.faults.append(Fault(op["code"], op["count"], op["done"], op.get("only", "")))
+                if op.get("only", "").endswith(" slice"):  # the pod for which it cuts is ended by design
+                    self.hurt.add(SLICED)
             case "away" if process is not None:
                 until = self.clock.monotonic() + op["seconds"]
                 if op["lists"]:
@@ -189,6 +199,8 @@ class PlaneDoor(Door):
                 for part in ("kubelet", "plugin"):
                     await self.processes[f"{part} {node.name}"].kill()
                 node.reboot()
+            case "restart containers" if node is not None:
+                node.restart_containers()
             case "lose record" if node is not None:
                 await self.processes[f"kubelet {node.name}"].kill()
                 node.lose_record()
@@ -316,6 +328,9 @@ class PlaneDoor(Door):
                 self.checker.complain("gang", text)
         for text in judge.ended_for_nothing(self.store.tables["Pod"].values(), self.forged, self.hurt):
             self.checker.complain("ended", text)
+        if self.bounds_queues and self.clock.monotonic() > self.calm_since + PROMPT:
+            for text in judge.bounded_asleep(nodes, self._unforged(), BOUNDED, BOUND):
+                self.checker.complain("prompt", text)
         for text in judge.booked_twice(nodes, self._unforged(), refused):
             self.checker.complain("booked", text)
 
@@ -330,8 +345,8 @@ class PlaneDoor(Door):
             await asyncio.gather(*(p.task for p in self.processes.values() if p.task is not None), return_exceptions=True)
             shutil.rmtree(self.root, ignore_errors=True)
 
-    async def _come_to_rest(self) -> None:
-        """Without faults: everything that can run runs, and all that ended is swept."""
+    async def _calm(self) -> None:
+        """From now on nothing befalls anybody."""
         for process in self.processes.values():
             process.connection.faults.clear()
             process.connection.doom = None
@@ -339,6 +354,11 @@ class PlaneDoor(Door):
         for node in self.nodes.values():
             node.cards.lost.clear()
         await self.hands.patch(kinds.CONFIGMAPS, SCHEDULER_CONFIGMAP, {"data": {"volcano-scheduler.conf": self.conf}}, SYSTEM)
+        self.calm_since = self.clock.monotonic()
+
+    async def _come_to_rest(self) -> None:
+        """Without faults: everything that can run runs, and all that ended is swept."""
+        await self._calm()
         for text in await self._until_none(self._not_at_rest, CALM):
             self.checker.complain("rest", text)
         await self.look()
@@ -384,8 +404,12 @@ class PlaneDoor(Door):
         pods, groups = self._unforged(), list(self.store.tables["PodGroup"].values())
         bound = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") in ("Pending", None)]
         starving = judge.urgent_asleep(nodes, pods) if self.makes_room else []
-        return [*judge.asleep(nodes, pods), *starving, *judge.half_gangs(nodes, pods, groups),
-                *judge.whole_gangs_asleep(nodes, pods, groups), *judge.torn_gangs(pods, groups, self.stood, self.disturbed),
+        if self.bounds_queues:  # where queues have shares, a gang that was let in keeps others out, as in Volcano
+            waiting = judge.bounded_asleep(nodes, pods, BOUNDED, BOUND)
+        else:
+            waiting = [*judge.asleep(nodes, pods), *judge.whole_gangs_asleep(nodes, pods, groups)]
+        torn = judge.torn_gangs(pods, groups, self.stood, self.disturbed)
+        return [*waiting, *starving, *judge.half_gangs(nodes, pods, groups), *torn,
                 *(f"{Store.key(pod)} is bound and does not start" for pod in bound), *self._said_wrongly(nodes),
                 *(f"{name} does not run" for name, process in self.processes.items() if not process.alive)]  # fmt: skip
 

@@ -142,6 +142,15 @@ def asleep(nodes: list[Json], pods: list[Json]) -> list[str]:
     return found
 
 
+def bounded_asleep(nodes: list[Json], pods: list[Json], queue: str, limit: int) -> list[str]:
+    """Return a sentence if pods of a queue wait that fit on a node, and the queue has less than its limit of shares."""
+    mine = [p for p in pods if p["metadata"].get("annotations", {}).get("scheduling.volcano.sh/queue-name") == queue]
+    held = [p for p in mine if p["spec"].get("nodeName") and p["status"].get("phase") not in ("Succeeded", "Failed")]
+    pending = [p for p in mine if not p["spec"].get("nodeName") and not p["metadata"].get("deletionTimestamp")]
+    fit = sum(bool(_place(p, nodes, pods)) for p in pending)
+    return [f"queue {queue} has {len(held)} of {limit} shares, and {fit} pods wait that fit"] if fit and len(held) < limit else []
+
+
 def urgent_asleep(nodes: list[Json], pods: list[Json]) -> list[str]:
     """Return a sentence for each pod by itself that waits although a node would have what it asks for without the less important
     ones there that are by themselves as well."""

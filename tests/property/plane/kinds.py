@@ -15,6 +15,10 @@ URGENT = "urgent"
 """The PriorityClass of pods for which, where the configuration makes room, others go."""
 NEVER = "never"
 """The beginning of the names of gangs that want more than there is."""
+BOUNDED, BOUND = "bounded", 2
+"""A queue that may have so many shares at a time, where the configuration heeds what a queue may have."""
+WHOLE = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "16000", "volcano.sh/vgpu-cores": "100"}
+"""All of a card that is shared."""
 
 PLANE = "plane"
 NODES, SLICED = ("n0", "n1", "m0"), "m0"
@@ -70,6 +74,12 @@ def make(name: str, rng: Random, *, slices: bool = False, **more: Any) -> Json:
     return made
 
 
+def _asking(pod: Json, amounts: Json) -> None:
+    """Let the pod have one container that asks for this share of a card, and no slice."""
+    pod["metadata"]["annotations"][MODE] = "hami-core"
+    pod["spec"]["containers"] = [{**pod["spec"]["containers"][0], "resources": {"limits": amounts, "requests": amounts}}]
+
+
 def _create(resource: str, obj: Json) -> Op:
     return {"do": "create", "resource": resource, "object": obj}
 
@@ -77,6 +87,12 @@ def _create(resource: str, obj: Json) -> Op:
 def _some(view: View, rng: Random, kind_: str, fits: Any = lambda obj: True) -> Json | None:
     found = [obj for key, obj in sorted(view.tables[kind_].items()) if fits(obj)]
     return rng.choice(found) if found else None
+
+
+def _emptied(view: View) -> list[Op]:
+    """Delete all that is there: what follows finds an empty cluster."""
+    found = [(kind_, key) for kind_ in ("Deployment", "Job", "PodGroup", "Pod") for key in sorted(view.tables[kind_])]
+    return [*({"do": "delete", "kind": kind_, "key": key, "now": True} for kind_, key in found), {"do": "wait", "seconds": 12.0}]
 
 
 # -- workloads --------------------------------------------------------------------------------------------------------------
@@ -119,9 +135,7 @@ def urgent_come(view: View, rng: Random) -> list[Op]:
     name = f"u{rng.getrandbits(24):06x}"
     urgent = [make(f"{name}-{at}", rng, priorityClassName=URGENT) for at in range(rng.choice((1, 1, 2, 4)))]
     for pod in urgent:
-        pod["metadata"]["annotations"][MODE] = "hami-core"
-        amounts = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": str(rng.choice((8000, 12000, 16000)))}
-        pod["spec"]["containers"] = [{**pod["spec"]["containers"][0], "resources": {"limits": amounts, "requests": amounts}}]
+        _asking(pod, {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": str(rng.choice((8000, 12000, 16000)))})
     return [*filled(view, rng), {"do": "wait", "seconds": rng.choice((0.1, 1.0, 3.0))}, *(_create("pods", pod) for pod in urgent)]
 
 
@@ -161,9 +175,7 @@ def too_large(view: View, rng: Random) -> list[Op]:
     del group["status"]
     pods = [make(f"{name}-{at}", rng, group=name, labels={"gang": name}) for at in range(size)]
     for pod in pods:
-        amounts = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "16000", "volcano.sh/vgpu-cores": "100"}
-        pod["spec"]["containers"] = [{**pod["spec"]["containers"][0], "resources": {"limits": amounts, "requests": amounts}}]
-        pod["metadata"]["annotations"][MODE] = "hami-core"
+        _asking(pod, WHOLE)
     return [_create("podgroups", group), *(_create("pods", pod) for pod in pods)]
 
 
@@ -180,6 +192,19 @@ def job_comes(view: View, rng: Random) -> list[Op]:
             "tasks": [{"name": "main", "replicas": replicas, "template": template}]}  # fmt: skip
     return [_create("jobs", {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job",
                              "metadata": {"name": name, "namespace": "default"}, "spec": spec})]  # fmt: skip
+
+
+@kind("pods of a queue with a limit come while nothing befalls anybody", 3, PLANE)
+def bounded_come(view: View, rng: Random) -> list[Op]:
+    """More than its limit lets in; each is a small share of a card, so that the limit alone keeps them waiting, and the next ones
+    have what the first ones release."""
+    name = f"b{rng.getrandbits(24):06x}"
+    pods = [make(f"{name}-{at}", rng, queue=BOUNDED) for at in range(rng.choice((3, 4)))]
+    for pod in pods:
+        _asking(pod, {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "500"})
+        pod["metadata"]["annotations"][LIFE] = "5"
+    return [{"do": "calm"}, {"do": "wait", "seconds": 40.0}, *(_create("pods", pod) for pod in pods),
+            {"do": "wait", "seconds": 12.0}]  # fmt: skip
 
 
 @kind("a Deployment comes", 2, PLANE)
@@ -263,10 +288,81 @@ def stopped_amid(view: View, rng: Random) -> list[Op]:
     """Of a gang, which are sent again and again; meanwhile the standby takes over."""
     gang = gang_comes(view, rng)
     faults = [{"do": "fault", "process": f"scheduler {which}", "only": "POST pods binding", "code": rng.choice((429, 500, 503)),
-               "count": 3, "done": False} for which in "ab"]  # fmt: skip
-    return [*faults, *gang, {"do": "wait", "seconds": rng.choice((0.1, 0.5, 1.0, 2.0))},
+               "count": 12, "done": False} for which in "ab"]  # fmt: skip
+    return [*faults, *gang, {"do": "wait", "seconds": rng.choice((0.1, 0.2, 0.5))},
             {"do": "stop", "process": f"scheduler {rng.choice('ab')}", "seconds": rng.choice((20.0, 40.0))},
             {"do": "wait", "seconds": 30.0}]  # fmt: skip
+
+
+@kind("whoever leads cannot reach the API server for longer than its lease lasts, and pods come then", 2, PLANE)
+def cut_off(view: View, rng: Random) -> list[Op]:
+    return [{"do": "away", "process": f"scheduler {rng.choice('ab')}", "seconds": 25.0, "lists": False},
+            {"do": "wait", "seconds": rng.choice((24.0, 25.0, 26.0))}, *pods_come(view, rng), *pods_come(view, rng),
+            {"do": "wait", "seconds": 5.0}]  # fmt: skip
+
+
+def _whole_job(name: str) -> Json:
+    """A Job that takes all cards that are shared, or none."""
+    pod = objects.pod("x")
+    container = {**pod["spec"]["containers"][0], "resources": {"limits": WHOLE, "requests": WHOLE}}
+    template = {"metadata": {"annotations": {MODE: "hami-core"}},
+                "spec": {"containers": [container], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}}  # fmt: skip
+    spec = {"schedulerName": "volcano", "minAvailable": 4, "queue": "default",
+            "tasks": [{"name": "main", "replicas": 4, "template": template}]}  # fmt: skip
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job",
+            "metadata": {"name": name, "namespace": "default"}, "spec": spec}  # fmt: skip
+
+
+@kind("a gang loses Bindings or whoever sends them, and urgent pods take the room", 4, PLANE)
+def gang_torn(view: View, rng: Random) -> list[Op]:
+    """What has a node of the gang would keep its cards for nothing."""
+    name = f"t{rng.getrandbits(24):06x}"
+    urgent = [make(f"{name}-u{at}", rng, priorityClassName=URGENT) for at in range(rng.choice((1, 2, 4)))]
+    for pod in urgent:
+        _asking(pod, WHOLE)
+        pod["metadata"]["annotations"].pop(LIFE, None)
+    if rng.random() < 0.5:
+        befalls: list[Op] = [{"do": "fault", "process": f"scheduler {which}", "only": "POST pods binding",
+                              "code": rng.choice((403, 422)),
+                              "count": rng.choice((1, 2)), "done": False} for which in "ab"]  # fmt: skip
+    else:
+        befalls = [{"do": "kill", "process": f"scheduler {which}", "writes": rng.choice((1, 2)), "done": rng.random() < 0.5,
+                    "only": "POST pods binding", "at once": False} for which in "ab"]  # fmt: skip
+    return [*_emptied(view), *befalls, _create("jobs", _whole_job(name)),
+            {"do": "wait", "seconds": rng.choice((0.05, 0.05, 0.3, 2.0))},
+            *(_create("pods", pod) for pod in urgent), {"do": "wait", "seconds": 30.0}]  # fmt: skip
+
+
+@kind("a plugin dies while it removes a slice for a larger one", 3, PLANE)
+def removal_cut_short(view: View, rng: Random) -> list[Op]:
+    """The slices of a pod that has ended lie on both cards, in the way of the next one, which goes meanwhile."""
+    name = f"r{rng.getrandbits(24):06x}"
+    first, second = make(f"{name}-0", rng, slices=True), make(f"{name}-1", rng, slices=True)
+    for pod, memory in ((first, rng.choice((3000, 12000))), (second, 20000)):
+        _asking(pod, {"volcano.sh/vgpu-number": "2", "volcano.sh/vgpu-memory": str(memory)})
+        pod["metadata"]["annotations"][MODE] = "mig"
+        pod["spec"]["terminationGracePeriodSeconds"] = 0
+    first["metadata"]["annotations"][LIFE] = "1"
+    second["metadata"]["annotations"].pop(LIFE, None)
+    return [*_emptied(view), _create("pods", first), {"do": "wait", "seconds": 15.0},
+            {"do": "delete", "kind": "Pod", "key": f"default/{name}-0", "now": True}, {"do": "wait", "seconds": 13.0},
+            {"do": "kill", "process": f"plugin {SLICED}", "writes": 0, "done": rng.random() < 0.5,
+             "only": rng.choice(("drain slice", "remove slice")), "at once": False},
+            _create("pods", second), {"do": "wait", "seconds": rng.choice((1.0, 2.0))},
+            {"do": "delete", "kind": "Pod", "key": f"default/{name}-1", "now": True},
+            {"do": "wait", "seconds": 20.0}]  # fmt: skip
+
+
+@kind("the driver refuses to cut for a pod, and the pod goes", 3, PLANE)
+def cut_refused(view: View, rng: Random) -> list[Op]:
+    name = f"e{rng.getrandbits(24):06x}"
+    pod = make(name, rng, slices=True)
+    pod["spec"]["terminationGracePeriodSeconds"] = 0
+    step = rng.choice(("make slice", "fill slice", "fill slice", "drain slice"))
+    return [{"do": "fault", "process": f"plugin {SLICED}", "only": step,
+             "code": 500, "count": rng.choice((1, 2, 4)), "done": False},
+            _create("pods", pod), {"do": "wait", "seconds": rng.choice((1.0, 2.0, 3.0))},
+            {"do": "delete", "kind": "Pod", "key": f"default/{name}", "now": True}, {"do": "wait", "seconds": 8.0}]  # fmt: skip
 
 
 @kind("a plugin dies while it cuts for a pod, and the pod goes", 3, PLANE)
@@ -294,6 +390,12 @@ def at_once(view: View, rng: Random) -> list[Op]:
 @kind("a node reboots", 2, PLANE)
 def reboots(view: View, rng: Random) -> list[Op]:
     return [{"do": "reboot", "node": rng.choice(NODES)}]
+
+
+@kind("a runtime begins anew, and its folder of CDI files is empty", 2, PLANE)
+def runtime_restarts(view: View, rng: Random) -> list[Op]:
+    """Plugin and kubelet go on, and all containers start again."""
+    return [{"do": "restart containers", "node": rng.choice(NODES)}]
 
 
 @kind("a kubelet loses its record of devices", 1, PLANE)

@@ -163,18 +163,23 @@ class Node:
         finally:
             await self.kubelet.stop()
 
+    def restart_containers(self) -> None:
+        """Containers are gone, and what lies below /run; the kubelet starts them again. It asks anew for those that its record
+        does not have (Kubernetes pkg/kubelet/cm/devicemanager/manager.go: needsReAllocate)."""
+        self.running.clear()
+        for uid, found in self.local.items():
+            if found.state == "running":
+                found.state = "admitted" if any(key[0] == uid for key in self.kubelet.pod_devices.entries) else "new"
+        shutil.rmtree(self.cdi)
+        self.cdi.mkdir()
+
     def reboot(self) -> None:
         """Containers are gone, and so are all slices and what lies below /run; the kubelet's record stays."""
-        self.running.clear()
         for slice_ in [slice_ for card in self.cards.cards for slice_ in self.driver.slices(card.uuid)]:
             if not slice_.half:
                 self.driver.drain(slice_.place)
             self.driver.remove(slice_.place)
-        for found in self.local.values():
-            if found.state == "running":
-                found.state = "admitted"
-        shutil.rmtree(self.cdi)
-        self.cdi.mkdir()
+        self.restart_containers()
 
     def lies(self) -> dict[str, tuple[str, str, int]]:
         """The whole slices that are there: card, profile and begin, by UUID."""

@@ -14,6 +14,7 @@ from kit.virtual_time import VirtualClock
 
 from pumice.model.errors import PumiceError
 from pumice.ports.cluster import ApiError
+from pumice.ports.slices import CutRefused
 
 Run = Callable[["Connection", VirtualClock, Random, asyncio.Event], Coroutine[Any, Any, None]]
 T = TypeVar("T")
@@ -131,6 +132,9 @@ class Connection(FaultyCluster):
         doomed = self._doomed(effect)
         if doomed is False:
             self._die("killed before", effect)
+        if self._next(effect, named=True) is not None:
+            self.struck["refused", effect] += 1
+            raise CutRefused("the driver is busy")
         found = act()
         if doomed:
             self._die("killed after", effect)
@@ -144,8 +148,9 @@ class Connection(FaultyCluster):
         self.doom.writes -= 1
         return None
 
-    def _next(self, effect: str) -> Fault | None:
-        fault = next((one for one in self.faults if one.only in ("", effect)), None)
+    def _next(self, effect: str, *, named: bool = False) -> Fault | None:
+        """Return what the effect meets, if anything. ``named``: of the faults that are for this effect alone."""
+        fault = next((one for one in self.faults if one.only == effect or not (one.only or named)), None)
         if fault is not None:
             fault.count -= 1
             if fault.count <= 0:

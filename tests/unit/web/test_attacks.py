@@ -292,6 +292,30 @@ def test_a_monitor_that_tells_what_no_card_can_say_costs_its_figures_alone(figur
             answer = await page.get(path)
             assert answer.status == 200, path
             assert "unknown: its monitor tells nothing of this pod" in answer.words or figure == "1_0", path
+        assert "in use unknown: its monitor tells nothing of them" in (await page.get("")).words or figure == "1_0"
+
+    look(cluster, at)
+
+
+def test_the_page_of_the_cluster_waits_for_no_monitor(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster()
+    cluster.put(node("n1", cards=1), holder())
+
+    async def at(page: OpenPage) -> None:
+        answers, asked = asyncio.Event(), []
+
+        async def told(node_name: str) -> str:
+            asked.append(node_name)
+            await answers.wait()
+            return sample("a", "1048576")
+
+        monkeypatch.setattr(Monitors, "_page", lambda self, name, what="metrics": told(name))
+        for _ in range(2):
+            assert "in use unknown: its monitor has not answered yet; look again" in (await page.get("")).words
+        answers.set()
+        while "in use 1 MiB" not in (await page.get("")).words:
+            await asyncio.sleep(0.01)
+        assert asked == ["n1"]
 
     look(cluster, at)
 

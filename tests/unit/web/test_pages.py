@@ -86,6 +86,7 @@ def test_what_nobody_tells_is_unknown_with_its_cause_and_never_0() -> None:
         row = re.search(r'default/a</a>.*?</tr>', answer.text, re.DOTALL)
         assert row is not None
         assert "unknown: no monitor runs on n1" in row[0]
+        assert "Asked 3000 MiB, limit 3000 MiB, in use unknown: no monitor runs on n1" in (await page.get("")).words
 
     look(node("n1", cards=1), placed("a", "n1", 0, 3000), at=at)
 

@@ -105,6 +105,8 @@ def test_what_somebody_may_not_list_is_on_no_page_of_his_and_in_no_total() -> No
 def test_figures_of_monitors_are_shown_of_ones_own_pods_alone() -> None:
     async def at(page: OpenPage, known: Viewers, cluster: ReviewingCluster) -> None:
         await complete(page, SOME)
+        assert "in use 123 MiB" in (await page.get("", token=SOME)).words
+        assert "in use 900 MiB" in (await page.get("", token=ALL)).words
         assert "123 MiB" in (await page.get("node?name=n1", token=SOME)).words
         assert "777 MiB" not in (await page.get("node?name=n1", token=SOME)).words
         assert "777 MiB" in (await page.get("node?name=n1", token=ALL)).words

@@ -76,14 +76,15 @@ def _refused(cycle: Cycle) -> Iterator[SchedulerEffect]:
 
 
 def phase_of(job: Job, cycle_uuid: str) -> str:
-    """The PodGroup's phase (Volcano pkg/scheduler/framework/job_updater.go)."""
+    """The PodGroup's phase (Volcano pkg/scheduler/framework/job_updater.go). A gang whose Bindings were broken off before it ever
+    stood is not Unknown: the next leader knows it by its phase, and completes it or gives it up (``Engine.half_bound``)."""
     unschedulable = job.conditions.get("Unschedulable")
     short_now = (
         unschedulable is not None
         and unschedulable.status == "True"
         and unschedulable.transition_id == cycle_uuid
     )
-    if job.counts[Status.RUNNING] and short_now:
+    if job.counts[Status.RUNNING] and short_now and job.stood:
         return UNKNOWN
     releasing = sum(1 for t in job.tasks.values() if t.status is Status.RELEASING and t.node) if (
         job.counts[Status.RELEASING]
