@@ -79,7 +79,7 @@ class CardView:
 
 @dataclass(frozen=True, slots=True)
 class NodeSums:
-    """What the pods on a node's cards asked for together, what they are limited to, and what they use: bytes of those ``told``
+    """Sums of a node's cards: what pods asked for, what they may have, and what they use: bytes of those ``told``
     of ``pods``, which a monitor tells of (None: of none). ``unit`` is that of the first two, None where cards differ in it.
     ``unknown`` is why nothing more is told."""
 

@@ -122,7 +122,7 @@ class Views:
         })  # fmt: skip
 
     async def _uses(self, nodes: Sequence[str]) -> dict[str, NodeUse]:
-        """What monitors tell of these nodes. The page does not wait for them: who is late is asked on, for the next look."""
+        """Return what monitors tell of these nodes. The page does not wait: who is late is asked on, for the next look."""
         now, late = self.following.clock.now(), NodeUse(0.0, unknown="its monitor has not answered yet; look again")
         known = {name: told for name in nodes if (told := self._used.get(name)) is not None
                  and now - told.at < (SILENT if told.unknown else SLOWLY)}  # fmt: skip
