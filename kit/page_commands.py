@@ -34,7 +34,8 @@ TYPED = frozenset({"sh", "console", "python"})
 """Kinds of blocks that somebody types."""
 COMMAND = re.compile(r"(\$ |sudo |(pumice|kubectl|helm|vcctl|make|ctr|curl|pip|nvidia-smi)\s+(?!:)\S)")
 """How a line begins that is a command whatever its block is called."""
-LOOKS = re.compile(r"(pumice (explain|top|ps|status|inspect|usage|doctor|defrag plan|queue|job list)|\S*nvidia-smi$|"
+LOOKS = re.compile(r"(pumice (explain|top|ps|status|inspect|usage|doctor|defrag plan|queue|(job|pod|jobflow|jobtemplate) list)|"
+                   r"\S*nvidia-smi$|vcctl \w+ (list|view|get|describe)|vjobs|vqueues|"
                    r"kubectl (get|logs|top|wait|exec|rollout status|describe)|cat|sleep)\b")  # fmt: skip
 """Commands that change nothing: a reader who is too early types them once more."""
 TELLS = re.compile(r"pumice (doctor|lint|convert|mig plan|replay|diff|defrag plan)\b")
