@@ -1,6 +1,7 @@
 """The documents for users in plain words: ``python -m kit.plain_words``, which ``make check`` runs.
 
-A sentence has at most 25 words, and words that only this project knows stay out. Code and links' targets are no prose.
+A sentence has at most 25 words, those of a page 15 on average, and words that only this project knows stay out. Code and links'
+targets are no prose.
 ``kit/plain_words.toml`` names the words, and the pages that are for others.
 """
 
@@ -12,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LONGEST = 25
+LONGEST, MEAN = 25, 15
+FEW = 20
+"""Of fewer sentences no mean is asked."""
 RULES = tomllib.loads((Path(__file__).parent / "plain_words.toml").read_text("utf-8"))
 
 
@@ -50,13 +53,18 @@ def sentences(text: str) -> Iterator[tuple[int, str]]:
 
 def faults(text: str) -> Iterator[tuple[int, str]]:
     """The line and what is to be mended there."""
+    counts = []
     for line, sentence in sentences(text):
         count = len(re.findall(r"[\w’'/-]*\w", sentence))
+        if sentence.rstrip().endswith((".", "!", "?")):  # headings and cells of tables are none
+            counts.append(count)
         if count > LONGEST:
             yield line, f"{count} words in one sentence, {LONGEST} are the most: {sentence[:60]}..."
         for word, plainer in RULES["words"].items():
             if re.search(rf"\b{word}\b", sentence, re.I):
                 yield line, f"{word!r}: {plainer}"
+    if len(counts) >= FEW and (mean := sum(counts) / len(counts)) > MEAN:
+        yield 1, f"its {len(counts)} sentences have {mean:.1f} words on average, {MEAN} are the most"
 
 
 def check() -> Iterator[str]:

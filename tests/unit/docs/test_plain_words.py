@@ -18,6 +18,15 @@ def test_a_long_sentence_and_a_word_of_our_own_are_found_with_their_lines() -> N
     ]
 
 
+def test_a_page_of_many_middling_sentences_is_too_long_on_average() -> None:
+    sixteen = "Word " + "word " * 14 + "end."
+    assert list(plain_words.faults(f"{sixteen}\n" * 19)) == []
+    assert [what for _, what in plain_words.faults(f"{sixteen}\n" * 20)] == [
+        "its 20 sentences have 16.0 words on average, 15 are the most",
+    ]
+    assert list(plain_words.faults(f"{sixteen} Three more words.\n" * 20)) == []
+
+
 def test_code_is_no_prose_and_each_cell_of_a_table_is_read_by_itself() -> None:
     cell = "word " * 20
     text = f"```sh\n{'word ' * 40}\n```\n\n    {'word ' * 40}\n\n| a | b |\n|---|---|\n| {cell} | {cell} |\n"
