@@ -24,7 +24,7 @@ from pumice.scheduler.state.state import State
 from pumice.wire import kinds, names, volcano
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.device_config_text import parse_device_config
-from pumice.wire.objects import ConfigMap, Node, Pod, ResourceQuota, Workload, convert
+from pumice.wire.objects import ConfigMap, Node, Pod, ResourceQuota, Workload, convert, is_read
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
 from pumice.wire.topology import HyperNode
 from pumice.wire.volcano import PodGroup, PriorityClass, Queue
@@ -234,18 +234,8 @@ def trimmed(obj: dict[str, Any], kind: type[Any] | None) -> dict[str, Any]:
     slim: dict[str, Any] = _full(msgspec.to_builtins(convert(kind, obj)))
     notes = slim.get("metadata", {}).get("annotations")
     if notes:
-        slim["metadata"]["annotations"] = {key: value for key, value in notes.items() if _ours(key)}
+        slim["metadata"]["annotations"] = {key: value for key, value in notes.items() if is_read(key)}
     return slim
-
-
-DOMAINS = names.DOMAINS
-
-
-def _ours(key: str) -> bool:
-    """Return whether a scheduler may read this annotation. Others may hold whole manifests, environment included (kubectl's
-    last-applied-configuration does)."""
-    domain, slash, _ = key.partition("/")
-    return not slash or any(domain == known or domain.endswith(f".{known}") for known in DOMAINS)
 
 
 def _full(value: Any) -> Any:

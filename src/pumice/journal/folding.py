@@ -32,12 +32,12 @@ from pumice.journal.records import (
     decode_effects,
     encode,
 )
-from pumice.scheduler.inputs import KINDS, Bound, Configure, Drop, DropPod, Input, Put, PutPod, reads
-from pumice.wire.objects import Meta, Pod, PodSpec, PodStatus, convert
+from pumice.scheduler.inputs import KINDS, Bound, Configure, Drop, DropPod, Input, Put, PutPod
+from pumice.wire.kubernetes import LAST_APPLIED
+from pumice.wire.objects import Meta, Pod, PodSpec, PodStatus, convert, is_read
 
 MOST_WORDS = 20_000
 """Specs and statuses that are remembered at a time, to be told by number."""
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _rest = attrgetter("name", "namespace", "generation", "labels", "creation_timestamp", "deletion_timestamp",
                    "deletion_grace_period_seconds", "owner_references", "finalizers")  # fmt: skip
 """Of a pod's metadata, all but uid, version and annotations."""
@@ -156,7 +156,7 @@ class Folder:
         """Return those annotations that are read by anybody."""
         if not annotations or annotations.keys() <= self._read:
             return annotations
-        kept = {key: value for key, value in annotations.items() if reads(key)}
+        kept = {key: value for key, value in annotations.items() if is_read(key)}
         if len(self._read) < MOST_WORDS:
             self._read.update(kept)
         return kept

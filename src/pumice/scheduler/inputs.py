@@ -17,7 +17,6 @@ from pumice.devices.protocol import ReportSource
 from pumice.model.errors import BadInput
 from pumice.scheduler.engine import Engine
 from pumice.wire.device_config_text import parse_device_config
-from pumice.wire.names import DOMAINS
 from pumice.wire.objects import ConfigMap, Node, Pod, ResourceQuota, Workload
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.topology import HyperNode
@@ -96,13 +95,6 @@ def _report(engine: Engine, found: ConfigMap, gone: bool = False) -> None:
         if source.names(found):
             where = f"{found.metadata.namespace}/{found.metadata.name}"
             engine.state.bookings.put_report(where, None if gone else source.read(found))
-
-
-def reads(key: str) -> bool:
-    """Return whether a scheduler may read this annotation. Others may hold whole manifests, environment included (kubectl's
-    last-applied-configuration does)."""
-    domain, slash, _ = key.partition("/")
-    return not slash or any(domain == known or domain.endswith(f".{known}") for known in DOMAINS)
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from pumice.wire.kubernetes import MIRROR
+from pumice.wire.names import DOMAINS
 
 Quantities = dict[str, str | int | float]
 
@@ -144,6 +145,13 @@ class Pod(Struct, rename="camel", gc=False, omit_defaults=True):
 def is_admitted(pod: Pod) -> bool:
     """Return whether the kubelet has taken it on, its devices given to it: it then tells a start time (ADR 120)."""
     return pod.status.phase == "Running" or bool(pod.status.start_time)
+
+
+def is_read(annotation: str) -> bool:
+    """Return whether a scheduler may read the annotation of that key. Others may hold whole manifests, environment included
+    (kubectl's last-applied-configuration does): journals and dumps leave them out."""
+    domain, slash, _ = annotation.partition("/")
+    return not slash or annotation == MIRROR or any(domain == known or domain.endswith(f".{known}") for known in DOMAINS)
 
 
 def is_mirror(pod: Pod) -> bool:

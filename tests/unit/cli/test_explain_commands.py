@@ -296,11 +296,13 @@ def test_a_dump_holds_neither_environment_nor_commands() -> None:
     ]}}  # fmt: skip
     secret["metadata"]["annotations"] = {  # type: ignore[index]
         "kubectl.kubernetes.io/last-applied-configuration": "hush", "volcano.sh/vgpu-mode": "mig", "gpu": "lock",
-        "scheduling.volcano.sh/queue-name": "q",
+        "scheduling.volcano.sh/queue-name": "q", "kubernetes.io/config.mirror": "1",
     }  # fmt: skip
     slim = trimmed(secret, Pod)
     assert "hush" not in json.dumps(slim)
-    assert sorted(slim["metadata"]["annotations"]) == ["gpu", "scheduling.volcano.sh/queue-name", "volcano.sh/vgpu-mode"]
+    assert sorted(slim["metadata"]["annotations"]) == [
+        "gpu", "kubernetes.io/config.mirror", "scheduling.volcano.sh/queue-name", "volcano.sh/vgpu-mode",
+    ]  # fmt: skip
 
 
 def test_what_keeps_a_pod_from_being_looked_at_is_said(case_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

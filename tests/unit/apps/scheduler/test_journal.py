@@ -20,6 +20,7 @@ from pumice.journal.playing import play
 from pumice.journal.reading import Part, parts_of, whole_of
 from pumice.journal.records import FORM, Head, head
 from pumice.model.errors import BadInput
+from pumice.wire.kubernetes import MIRROR
 
 
 def parts(folder: Path) -> tuple[list[Part], list[str]]:
@@ -61,6 +62,20 @@ def test_a_daemons_journal_is_played_again_bit_for_bit(tmp_path: Path, capsys: p
     assert not remarks
     assert ends(["replay", str(tmp_path)]) == 0
     assert "every decision is the same, bit for bit" in capsys.readouterr().out
+
+
+def test_a_static_pod_that_claims_a_card_holds_none_in_the_journal_either(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=1), settings=Settings(journal=tmp_path)) as running:
+            forged = {MIRROR: "1", "volcano.sh/vgpu-node": "n1", "volcano.sh/vgpu-ids-new": "GPU-n1-0,NVIDIA,8000,100:"}
+            await create(running.cluster, pod("static", mib=100, nodeName="n1", annotations=forged))
+            await create(running.cluster, pod("a", mib=6000))
+            await running.bind_all("a")
+            await running.clock.sleep(5)
+
+    run_virtually(story())
+    found, _ = parts(tmp_path)
+    assert placed(found) == 1
 
 
 def test_of_a_daemon_that_is_killed_what_was_written_is_played(tmp_path: Path) -> None:
