@@ -181,9 +181,9 @@ def requested(app: Any, *words: str) -> Any:
 def metrics() -> Iterator[str]:
     """By page: every family with its type, and every series with its labels."""
     for page, text in metric_pages.pages().items():
-        for device_type in sorted(text_string_to_metric_families(text), key=lambda one: one.name):
-            yield f"{page}: {device_type.name} {device_type.type}"
-            series = {(sample.name, ",".join(sorted(sample.labels))) for sample in device_type.samples}
+        for family in sorted(text_string_to_metric_families(text), key=lambda one: one.name):
+            yield f"{page}: {family.name} {family.type}"
+            series = {(sample.name, ",".join(sorted(sample.labels))) for sample in family.samples}
             yield from (f"{page}:     {name}{{{labels}}}" for name, labels in sorted(series))
 
 

@@ -22,8 +22,8 @@ def pending(world: World) -> dict[tuple[str, str], float]:
 
 
 def overused(world: World) -> dict[str, float]:
-    (device_type,) = [device_type for device_type in queue_families(world.engine) if device_type.name == "volcano_queue_overused"]
-    return {labels["queue_name"]: value for labels, value in device_type.samples}
+    (family,) = [family for family in queue_families(world.engine) if family.name == "volcano_queue_overused"]
+    return {labels["queue_name"]: value for labels, value in family.samples}
 
 
 def condition(world: World, key: str) -> str:

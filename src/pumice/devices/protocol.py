@@ -1,12 +1,11 @@
-"""The contract between the engine and a device family.
+"""The contract between the engine and a device type.
 
-The engine owns time, the ledger's ``Usage`` rows and all loops over pods and nodes. A family owns what a request means,
+The engine owns time, the ledger's ``Usage`` rows and all loops over pods and nodes. A device type owns what a request means,
 which card fits, and how a decision is written on the wire. Everything here is a synchronous function of values; nothing
 may mutate its arguments.
 
-``DeviceSharing`` is a base class: what every brand of device must say is abstract, the rest has an answer that is right for a
-brand of
-which nothing more is known. What only some can do is a part of its own, which a family has or has not: ``Ranking``,
+``DeviceSharing`` is a base class: what every device type must say is abstract, the rest has an answer that is right for one of
+which nothing more is known. What only some can do is a part of its own, which a device type has or has not: ``Ranking``,
 ``LateQuota``, ``Planner``. What other rooms need to know of its names, it declares: lock, series, annotations, resources.
 """
 

@@ -21,8 +21,7 @@ Key = tuple[str, str]
 """Pod UID and name of the container; the name is empty where only the pod is known."""
 
 SLACK: Final = 512 * MIB
-"""The bytes that a driver may count for a container beyond its region: contexts that other libraries guess (HAMi-core src
-10)."""
+"""The bytes that a driver may count for a container beyond its region: contexts that other libraries guess (HAMi-core)."""
 
 
 @dataclass(frozen=True, slots=True)

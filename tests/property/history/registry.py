@@ -1,9 +1,9 @@
-"""The kinds of steps. One is a small function of what there is and of random generator:
+"""The kinds of steps. One is a small function of what there is and of a random generator:
 
     @kind("a pod ends", weight=2)
-    def ends(view: View, random generator: Random) -> list[Op] | None:
+    def ends(view: View, rng: Random) -> list[Op] | None:
         found = view.pods(bound=True)
-        return [patch(random generator.choice(found), {"status": {"phase": "Succeeded"}})] if found else None
+        return [patch(rng.choice(found), {"status": {"phase": "Succeeded"}})] if found else None
 
 None: its precondition does not hold now. Operations (``Op``) are data; each door knows how to carry them out:
 create, patch, delete and terminate objects; wait; and what befalls the scheduler, by ``do``.

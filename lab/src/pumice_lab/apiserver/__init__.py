@@ -1,7 +1,7 @@
 """The embedded API server: Kubernetes' API over SQLite, for one machine.
 
     storage = open_storage(path)
-    api = ApiServer(storage, clock, random generator)
+    api = ApiServer(storage, clock, rng)
     served = await serve(api, "127.0.0.1", 6443, tls, {token: User("kubernetes-admin", groups=("system:masters",))})
 
 The rooms: ``storage`` (objects and history), ``registry`` (kinds as data), ``schema`` (what their fields are), ``strategies`` and

@@ -1,4 +1,5 @@
-"""The vGPU family as a family: each method is one step of the protocol, told elsewhere in this folder."""
+"""The scheduler side of vGPU: each method is one step of the contract (``devices/protocol.py``), worked out elsewhere in this
+folder."""
 
 from __future__ import annotations
 

@@ -291,8 +291,7 @@ class Predicate(Role):
     @abstractmethod
     def constrains(self, state: State, cls: PodClass, part: Part) -> bool:
         """Return whether ``verdicts`` can refuse any node at all; False saves the asking. Of ``Part.NODE`` alone it is asked
-        once for a
-        class and a version of the nodes."""
+        once for a class and a version of the nodes."""
 
     @abstractmethod
     def verdicts(self, state: State, cls: PodClass, rows: Rows | None, part: Part) -> Iterable[Verdict]: ...
