@@ -298,7 +298,7 @@ def _changed(case: Case, asked: Inputs) -> tuple[Case, set[str]]:
 
 
 def _configurations(asked: Inputs, case: Case) -> Iterator[tuple[str, str]]:
-    confs = [(path.name, read(path)) for path in asked.confs] or [("", case.scheduler_conf)]
+    confs = [(str(path), read(path)) for path in asked.confs] or [("", case.scheduler_conf)]
     for name, text in confs:
         engine_of(replace(case, scheduler_conf=text, objects={}))
         for policy in asked.policies or ("",):
