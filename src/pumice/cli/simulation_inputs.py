@@ -298,7 +298,9 @@ def _changed(case: Case, asked: Inputs) -> tuple[Case, set[str]]:
 
 
 def _configurations(asked: Inputs, case: Case) -> Iterator[tuple[str, str]]:
-    confs = [(str(path), read(path)) for path in asked.confs] or [("", case.scheduler_conf)]
+    alike = Counter(path.name for path in asked.confs)
+    named = [path.name if alike[path.name] == 1 else str(path) for path in asked.confs]
+    confs = [(name, read(path)) for name, path in zip(named, asked.confs, strict=True)] or [("", case.scheduler_conf)]
     for name, text in confs:
         engine_of(replace(case, scheduler_conf=text, objects={}))
         for policy in asked.policies or ("",):

@@ -79,6 +79,18 @@ def test_a_trace_a_job_and_a_configuration_are_played(tmp_path: Path) -> None:
     assert set(gang["starts"]) == {f"default/train-worker-{i}" for i in range(3)}  # type: ignore[call-overload]
 
 
+def test_two_configurations_of_one_name_are_told_apart_by_their_paths(tmp_path: Path) -> None:
+    confs = [tmp_path / folder / "my.conf" for folder in ("old", "new")]
+    for conf, policy in zip(confs, ("binpack", "spread"), strict=True):
+        conf.parent.mkdir()
+        conf.write_text("actions: allocate\ntiers:\n- plugins:\n  - name: predicates\n  - name: deviceshare\n"
+                        f"    arguments: {{deviceshare.VGPUEnable: true, deviceshare.SchedulePolicy: {policy}}}\n")  # fmt: skip
+    flags = [word for conf in confs for word in ("--conf", str(conf))]
+    found = variants(*MADE, "--generate", FLOW, *flags)
+    assert [one["variant"] for one in found] == [str(conf) for conf in confs]
+    assert found[0]["starts"] != found[1]["starts"]
+
+
 def test_the_page_opens_from_disk_and_asks_nobody(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert simulate(*MADE, "--generate", FLOW, "--policy", "binpack", "--policy", "spread", "--html", str(page)).exit_code == 0
