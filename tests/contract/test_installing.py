@@ -30,7 +30,7 @@ kubectl create -f deploy/manifests/ascend-mindcluster-plugin.yml
 def test_every_command_of_the_page_is_taken_in_its_order_and_makes_what_its_file_holds(kind: str, tmp_path: Path) -> None:
     (block,) = installing.blocks("how-to/kubernetes.md", "Install")
     files = [line.split()[3].removeprefix("deploy/manifests/") for line in block.splitlines()]
-    assert len(files) == 11
+    assert len(files) == 12
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/kubectl").symlink_to(program("kubectl"))
     os.symlink(ROOT / "deploy", tmp_path / "deploy")

@@ -27,7 +27,7 @@ def unlike(name: str, size: int, minimum: int | None = None, **more: Any) -> Ite
     yield from (pod(f"{name}-{at}", group=name, cpu=f"{3000 + at}m") for at in range(size))
 
 
-def hurried(nodes: int = MEMBERS, conf: str = BUNDLES, budget: int = 17) -> World:
+def hurried(nodes: int = MEMBERS, conf: str = BUNDLES, budget: int = 18) -> World:
     """Empty nodes; time passes with each look at the clock, and a cycle has room for two or three pods."""
     world = World(conf)
     world.add(priority_class("high", 100), *(node(f"n{at}", cpu="4") for at in range(nodes)))
