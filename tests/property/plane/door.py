@@ -328,8 +328,11 @@ class PlaneDoor(Door):
                 self.checker.complain("gang", text)
         for text in judge.ended_for_nothing(self.store.tables["Pod"].values(), self.forged, self.hurt):
             self.checker.complain("ended", text)
-        if self.bounds_queues and self.clock.monotonic() > self.calm_since + PROMPT:
-            for text in judge.bounded_asleep(nodes, self._unforged(), BOUNDED, BOUND):
+        calm = self.bounds_queues and self.clock.monotonic() > self.calm_since + PROMPT
+        if calm and judge.bounded_asleep(nodes, self._unforged(), BOUNDED, BOUND):  # it may have been released just now
+            await self._wait(2.0)
+            self._see()
+            for text in judge.bounded_asleep(self._listed(kinds.NODES), self._unforged(), BOUNDED, BOUND):
                 self.checker.complain("prompt", text)
         for text in judge.booked_twice(nodes, self._unforged(), refused):
             self.checker.complain("booked", text)

@@ -324,8 +324,11 @@ def left_of_cutting(journal: str, lies: Lies, halves: Iterable[str]) -> list[str
     """Return a sentence for each slice that was neither made nor removed to its end, and for each that nobody knows."""
     entries = {(one["place"]["card"], one["place"]["profile"], one["place"]["start"]): one["phase"]
                for one in (json.loads(journal)["slices"] if journal else ())}  # fmt: skip
+    whole = set(lies.values())
     return [*(f"slice {half} has no second half" for half in halves),
-            *(f"slice {place} stays {phase}" for place, phase in entries.items() if phase != "made"),
+            *(f"slice {place} stays {phase}" for place, phase in entries.items()
+              # what the driver refused to remove is nobody's, and lies there whole until it is in the way
+              if phase != "made" and not (phase == "removing" and place in whole)),
             *(f"slice {place} is there, and no journal has it" for place in lies.values() if place not in entries)]  # fmt: skip
 
 

@@ -49,7 +49,8 @@ SWEEP_EVERY = 60.0
 @dataclass(slots=True)
 class Claim:
     """An answer of which the record says whose it is. ``error``: why it has no share yet or, where it ``ended``, never will.
-    ``due``: this process has made something of the share and has not booked it, though all may be written."""
+    ``due``: this process has made something of the share and has not booked it, though all may be written. ``refusal``: why its
+    pod is to end."""
 
     one: Recorded
     since: float
@@ -57,6 +58,7 @@ class Claim:
     done: bool = False
     ended: bool = False
     due: bool = False
+    refusal: Refuse | None = None
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -287,6 +289,8 @@ class NamingHandler:
             return "its pod has ended"
         if pod.rejected:
             return "the kubelet has rejected its pod"
+        if claim.refusal is not None:
+            return await self._end(claim, pod, claim.refusal)
         allocated = {**self._allocated, (one.pod, one.container): one.ids}
         decision = await self._performer.decided(
             lambda: self._allocator.owned(self._own.pods, pod, one.container, allocated, number))
@@ -301,8 +305,15 @@ class NamingHandler:
                 return await self._serve(number, claim, decision, there)
         if there or not isinstance(decision, Refuse):
             return ""  # it was served, and runs or may start again with what it has
-        claim.ended = True
-        return str(await self._performer.end(pod, decision))
+        return await self._end(claim, pod, decision)
+
+    async def _end(self, claim: Claim, pod: NodePod, refusal: Refuse) -> str:
+        """End the pod of a container that cannot have its share, and return why. It is tried again until the API server takes it:
+        nobody decides anew, for the pod was marked as refused."""
+        claim.refusal = refusal
+        reason = await self._performer.end(pod, refusal)
+        claim.ended = self._performer.ended(pod.uid)
+        return str(reason)
 
     async def _serve(self, number: str, claim: Claim, decision: Serve, there: bool) -> str:
         claim.due = claim.due or not there or decision.patch is not None
@@ -337,8 +348,7 @@ class NamingHandler:
                 reason = self._mistaken(one, meant, why)
                 if not starting and self._own.clock.monotonic() < claim.since + PATIENCE:
                     return reason
-                claim.ended = True
-                return str(await self._performer.end(pod, self._allocator.refuse(pod, reason)))
+                return await self._end(claim, pod, self._allocator.refuse(pod, reason))
             await self._performer.make(decision.answer)
         if decision.patch is not None and (refused := await self._performer.write(decision.patch)) is not None:
             return f"its annotations could not be written: {refused}"

@@ -134,6 +134,8 @@ class Performer:
                  prepare: Prepare | None = None) -> None:  # fmt: skip
         self.allocator, self.own, self.slicer = allocator, own, slicer
         self._refused, self._learn, self._prepare = refused, learn, prepare
+        self._ending: set[str] = set()
+        """UIDs of pods that are marked as refused, and are to end."""
         self._ended: set[str] = set()
         """Pods that were ended because no container of theirs may start."""
         self.lock = NodeLock(own, allocator.lock)
@@ -218,10 +220,17 @@ class Performer:
 
     async def end(self, pod: NodePod, decision: Refuse) -> PluginError:
         """Refuse a pod that the kubelet has admitted already: it is to end."""
-        if pod.uid in self._ended:
+        if self.ended(pod.uid):
             return PluginError(decision.reason)
-        error = await self.refuse(decision)
+        there = {one.uid for one in self.own.pods}
+        if pod.uid not in self._ending:
+            self._ending = {pod.uid, *self._ending & there}
+            await self.refuse(decision)
         ending = EndPod.of(pod.metadata, names.NOT_ITS_DEVICES, decision.reason)
         if await self.own.perform_soon(ending, "ending the pod", ANSWER):
-            self._ended = {pod.uid, *self._ended & {there.uid for there in self.own.pods}}
-        return error
+            self._ended = {pod.uid, *self._ended & there}
+        return PluginError(decision.reason)
+
+    def ended(self, uid: str) -> bool:
+        """Return whether the API server has taken that a pod is to end."""
+        return uid in self._ended

@@ -14,6 +14,7 @@ from kit.admitting import AdmittingKubelet, Refused
 from kit.node_objects import NODE, A, B, container, gives, pod_object
 from kit.plugin_world import World, in_a_world
 
+from pumice.ports.cluster import ApiError
 from pumice.wire import limits_page, names, variables
 
 NUMBER = names.VGPU_NUMBER
@@ -82,6 +83,29 @@ async def test_a_wrong_guess_on_another_card_ends_the_pod_with_its_reason_and_th
         with pytest.raises(Refused, match=f"was taken for pod ns1/first's .*NVIDIA_VISIBLE_DEVICES is '{A}' and not '{B}'"):
             await kubelet.start_container(second, second["spec"]["containers"][0])
         assert world.cluster.found("pods", "second")["spec"]["activeDeadlineSeconds"] == 1
+        assert page_of(await kubelet.start_container(first, first["spec"]["containers"][0])) == [(A, 1000)]
+
+
+@by_guess
+async def test_a_pod_is_ended_in_the_end_though_the_writes_that_end_it_are_refused_for_a_while(world, kubelet):
+    async with guessed(world):
+        await ready(kubelet)
+        first, second = put(world, "first", gives(A, 1000), time=1), put(world, "second", gives(B, 1000), time=2)
+        for pod in (second, first):
+            await kubelet.admit(pod, NUMBER)
+        refused, request = [], world.cluster.request
+
+        async def refusing(verb: str, path: str, **more: Any) -> Any:
+            if verb == "PATCH" and path.endswith("/pods/second") and len(refused) < 3:
+                refused.append(path)
+                raise ApiError(403, "Forbidden", "not now")
+            return await request(verb, path, **more)
+
+        world.cluster.request = refusing
+        with pytest.raises(Refused, match="was taken for pod ns1/first's"):
+            await kubelet.start_container(second, second["spec"]["containers"][0])
+        await world.cluster.until(lambda: "activeDeadlineSeconds" in world.cluster.found("pods", "second")["spec"], 10)
+        assert len(refused) == 3
         assert page_of(await kubelet.start_container(first, first["spec"]["containers"][0])) == [(A, 1000)]
 
 
