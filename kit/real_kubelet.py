@@ -27,6 +27,9 @@ PAUSE = "local.test/pause:1"
 PLUGINS = Path("/var/lib/kubelet/device-plugins")  # does not follow --root-dir
 SERVICES = "10.96.0.0/16"  # by way of the node
 BRIDGE, NODE_IP = "pumice-e2e", "10.231.7.1"  # the kubelet reports no loopback address, so it lives on the pods' bridge
+BRIDGE_MAC = "02:50:75:6d:69:63"
+"""Of its own: else a bridge has the lowest address of its pods, a new pod may change it, and those who are there do not reach the
+API server for half a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,8 @@ def real_node(root: Path, server: str, token: str, certificate: tuple[Path, Path
     node = RealNode(name, root)
     root.mkdir(parents=True, exist_ok=True)
     try:
-        for command in (f"link add {BRIDGE} type bridge", f"addr add {NODE_IP}/24 dev {BRIDGE}", f"link set {BRIDGE} up"):
+        for command in (f"link add {BRIDGE} address {BRIDGE_MAC} type bridge", f"addr add {NODE_IP}/24 dev {BRIDGE}",
+                        f"link set {BRIDGE} up"):  # fmt: skip
             subprocess.run(["ip", *command.split()], check=True, capture_output=True)
         node.processes["containerd"] = _containerd(root, runtime, programs)
         _import_images(root, images)
