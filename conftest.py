@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-# before anybody imports gRPC: where an earlier test has used it, its handlers end a child that a daemon forks (a journal's writer)
+# Before anybody imports gRPC: where an earlier test has used it, its handlers end a child that is forked (a journal's writer).
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 if importlib.util.find_spec("pumice_lab") is None:
