@@ -16,7 +16,7 @@ GRES, MEMORY, CORES = "pumice", "memory", "cores"
 EXAMPLE: Final = "--gres=pumice:memory:3G,pumice:cores:50"
 JOB_ID, JOB_USER, TASK_PID, NODE_NAME = "SLURM_JOB_ID", "SLURM_JOB_UID", "SLURM_TASK_PID", "SLURMD_NODENAME"
 ASKED: Final = "%A|%b|%j"
-"""What `squeue --format` shall print of a job: its number, the gres that it asks of each node, and its name."""
+"""The format for `squeue --format`: a job's number, the gres that it asks of each node, and its name."""
 NUMBER: Final = "%A"
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 

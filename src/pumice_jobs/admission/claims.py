@@ -61,7 +61,7 @@ def _is_written(pod: Json) -> bool:
 
 
 def _scope(pod: Json, ask: str) -> str:
-    """Whose templates the pod's are: its workload's, by uid, else its own, by the name that no other has meanwhile."""
+    """Return the owner that a template's name is hashed with: the pod's workload by its UID, else the pod by its name."""
     meta = _map(pod.get("metadata"))
     owner = next((one for one in _list(meta.get("ownerReferences")) if _map(one).get("controller")), None)
     return f"owner {owner.get('uid')}" if owner else f"pod {meta.get('name') or ask}"
@@ -136,7 +136,7 @@ def _name(scope: str, container: str, share: Share) -> str:
 
 
 def _map(value: Any) -> Json:
-    """What is null, or of another form, is not there: whoever refuses that comes later."""
+    """Return the mapping, or an empty one for null and other types: API validation, which comes later, refuses those."""
     return value if isinstance(value, dict) else {}
 
 

@@ -57,5 +57,5 @@ RULES: Final = (
 )
 BY_PATH: Final = {rule.path: rule for rule in RULES}
 SHARES_TO_CLAIMS: Final = ("/claims/mutate", "/jobclaims/mutate")
-"""What ``--share-claims`` adds."""
+"""The webhooks that ``--share-claims`` adds."""
 DEFAULT_PATHS: Final = tuple(rule.path for rule in RULES if rule.default)

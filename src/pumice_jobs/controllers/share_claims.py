@@ -72,8 +72,8 @@ def owner_of(meta: Meta) -> Json:
 
 
 def shared(found: Mapping[str, Any], create: Create) -> Patch | str | None:
-    """What is to be done where the template is there already: one more owner (its last one may be gone, and it would go with
-    that), nothing, or why nothing can be."""
+    """Return the patch that adds the owner to a template that exists, for its last owner may be gone and take it along. None
+    where it is an owner already; a text where the template is not ours."""
     meta, ours = found["metadata"], create.obj["metadata"]
     if SHARE_CLAIMS not in (meta.get("labels") or {}) or _asks(found) != _asks(create.obj):
         return NOT_OURS.format(name=meta["name"])

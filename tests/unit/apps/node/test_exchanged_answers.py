@@ -48,6 +48,15 @@ def by_guess(test: Callable[[World, AdmittingKubelet], Awaitable[None]]) -> Call
     return run
 
 
+async def on_two_cards(world: World, kubelet: AdmittingKubelet) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Admit the second pod, which has another card, before the first, for which the plugin takes the call."""
+    await ready(kubelet)
+    first, second = put(world, "first", gives(A, 1000), time=1), put(world, "second", gives(B, 1000), time=2)
+    for pod in (second, first):
+        await kubelet.admit(pod, NUMBER)
+    return first, second
+
+
 def guessed(world: World) -> AbstractAsyncContextManager[None]:
     return world.plugin(named_shares="off")
 
@@ -76,10 +85,7 @@ async def test_a_wrong_guess_on_the_same_card_starts_with_its_own_amounts_and_fo
 @by_guess
 async def test_a_wrong_guess_on_another_card_ends_the_pod_with_its_reason_and_the_one_guessed_gets_its_own_share(world, kubelet):
     async with guessed(world):
-        await ready(kubelet)
-        first, second = put(world, "first", gives(A, 1000), time=1), put(world, "second", gives(B, 1000), time=2)
-        for pod in (second, first):
-            await kubelet.admit(pod, NUMBER)
+        first, second = await on_two_cards(world, kubelet)
         with pytest.raises(Refused, match=f"was taken for pod ns1/first's .*NVIDIA_VISIBLE_DEVICES is '{A}' and not '{B}'"):
             await kubelet.start_container(second, second["spec"]["containers"][0])
         assert world.cluster.found("pods", "second")["spec"]["activeDeadlineSeconds"] == 1
@@ -89,10 +95,7 @@ async def test_a_wrong_guess_on_another_card_ends_the_pod_with_its_reason_and_th
 @by_guess
 async def test_a_pod_is_ended_in_the_end_though_the_writes_that_end_it_are_refused_for_a_while(world, kubelet):
     async with guessed(world):
-        await ready(kubelet)
-        first, second = put(world, "first", gives(A, 1000), time=1), put(world, "second", gives(B, 1000), time=2)
-        for pod in (second, first):
-            await kubelet.admit(pod, NUMBER)
+        first, second = await on_two_cards(world, kubelet)
         refused, request = [], world.cluster.request
 
         async def refusing(verb: str, path: str, **more: Any) -> Any:
