@@ -238,7 +238,9 @@ class AllocateHandler:
             decision = await self._ask(ids, allocated, number)
         if isinstance(decision, Conflict):
             return self._allocator.refuse(decision.pod, decision.reason)
-        return None if isinstance(decision, Repeat) and not listed else decision
+        if not listed and (decision is None or isinstance(decision, Repeat)):
+            return Refuse(f"the API server does not say who is on this node, and {self._allocator.nobody(len(ids))}")
+        return decision
 
     def heed(self, record: Sequence[Recorded] | None) -> None:
         """Take notice of whom the kubelet asked for, which it writes down before it asks again: where a call was for another pod

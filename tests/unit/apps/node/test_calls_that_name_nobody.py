@@ -48,6 +48,16 @@ async def test_the_share_that_a_pod_that_went_was_given_is_the_next_ones_still_a
 
 
 @in_a_world
+async def test_a_call_while_the_api_server_is_away_is_refused_for_that_and_not_for_a_scheduler(world):
+    async with world.plugin():
+        await ready(world)
+        lose_the_watch(world, lists=False)
+        world.cluster.put(pod_object("p", gives(A, 1000), uid="u1", time=1))
+        with pytest.raises(grpc.aio.AioRpcError, match="does not say who is on this node, and no pod of this node waits"):
+            await world.kubelet.allocate(NUMBER, 1)
+
+
+@in_a_world
 async def test_an_init_container_of_a_pod_that_went_unseen_is_not_answered_for(world):
     async with world.plugin():
         await ready(world)
