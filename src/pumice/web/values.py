@@ -91,6 +91,11 @@ class NodeSums:
     pods: int
     unknown: str = ""
 
+    @property
+    def limit_bytes(self) -> int | None:
+        """Return the limit in bytes, None where cards differ in their unit or count other blocks than MiB."""
+        return self.limit * 2**20 if self.limit is not None and self.unit == "MiB" else None
+
 
 @dataclass(frozen=True, slots=True)
 class Amount:

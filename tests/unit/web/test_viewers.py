@@ -107,6 +107,8 @@ def test_figures_of_monitors_are_shown_of_ones_own_pods_alone() -> None:
         await complete(page, SOME)
         assert "in use 123 MiB" in (await page.get("", token=SOME)).words
         assert "in use 900 MiB" in (await page.get("", token=ALL)).words
+        assert 'aria-label="Memory in use of the limits of its pods: 12 %"' in (await page.get("", token=SOME)).text
+        assert 'aria-label="Memory in use of the limits of its pods: 27 %"' in (await page.get("", token=ALL)).text
         assert "123 MiB" in (await page.get("node?name=n1", token=SOME)).words
         assert "777 MiB" not in (await page.get("node?name=n1", token=SOME)).words
         assert "777 MiB" in (await page.get("node?name=n1", token=ALL)).words
