@@ -96,8 +96,10 @@ def test_a_job_has_its_share_from_prolog_to_epilog_also_while_no_process_of_it_r
 def test_a_job_that_asks_for_no_share_is_left_as_it_is(node: Node) -> None:
     node.begins("12", "gres:gpu:1")
     assert ids(node) == []
+    questions = node.asked.read_text()
     done, _ = node.task("12", "sh", "-c", "echo share=$PUMICE_SHARE").communicate(timeout=60)
     assert done == "share=\n"
+    assert node.asked.read_text() == questions, "its tasks ask Slurm nothing"
 
 
 def test_a_share_that_cannot_be_had_fails_the_tasks_with_the_reason_and_leaves_the_node_in_service(node: Node) -> None:
@@ -112,6 +114,28 @@ def test_a_share_that_cannot_be_had_fails_the_tasks_with_the_reason_and_leaves_t
     node.begins("12", "gres:pumice:memory:3G")  # requeued, and asks for less
     said, _ = node.task("12", "sh", "-c", "echo $PUMICE_SHARE").communicate(timeout=60)
     assert said == "slurm-12\n"
+
+
+def test_a_job_with_a_share_does_not_run_without_limits_where_its_nodes_prolog_was_not_set_up(node: Node) -> None:
+    node.jobs.write_text("12|gres:pumice:memory:3G|train\n13|N/A|plain\n14|gres:pumice:3G|odd\n")
+    task = node.task("12", "echo", "it ran", PATH=f"{node.path}:{os.environ['PATH']}")
+    said, _ = task.communicate(timeout=60)
+    assert said.startswith("pumice: job 12 has no share on this node: it is not booked. It was freed by hand, or")
+    assert (task.returncode, "it ran" in said) == (2, False)
+    plain, _ = node.task("13", "echo", "it ran", PATH=f"{node.path}:{os.environ['PATH']}").communicate(timeout=60)
+    assert plain == "it ran\n"
+    odd, _ = node.task("14", "echo", "it ran", PATH=f"{node.path}:{os.environ['PATH']}").communicate(timeout=60)
+    assert "say of which how much" in odd
+
+
+def test_a_step_after_the_share_was_freed_by_hand_does_not_start(node: Node) -> None:
+    node.begins("12")
+    freed = node.here.pumice("share", "delete", "slurm-12", "--force", "--emulated", str(node.here.directory))
+    assert freed.returncode == 0, freed.stderr
+    task = node.task("12", "echo", "it ran", PATH=f"{node.path}:{os.environ['PATH']}")
+    said, _ = task.communicate(timeout=60)
+    assert "It was freed by hand" in said
+    assert task.returncode == 2
 
 
 def test_variables_of_where_a_job_was_submitted_lead_to_no_other_book(node: Node, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from pumice.cli import flags
 from pumice.cli.run import cards_of, library, world
 from pumice.cli.share_options import EMULATED
-from pumice.model.errors import BadInput, PumiceError
+from pumice.model.errors import BadInput, PumiceError, Unavailable
 from pumice.wire import slurm as words
 from pumice.wire import variables
 
@@ -38,11 +39,14 @@ def prolog(emulated: EMULATED = None) -> None:
         slurm.give_back(job, place)  # it ran here before, and its epilog did not
         try:
             wanted = slurm.asked(job)
-            if wanted is not None:
+            if wanted is None:
+                with contextlib.suppress(Unavailable):  # a damaged book is no reason to refuse such a job
+                    slurm.write_note(job, "", place)
+            else:
                 library()
                 _book(job, wanted, place, nvml)
         except BadInput as error:
-            slurm.write_refusal(job, str(error), place)
+            slurm.write_note(job, str(error), place)
             print(f"pumice slurm prolog: job {job}: {error}", file=sys.stderr)
     except PumiceError as error:
         print(f"pumice slurm prolog: job {job}: {error}", file=sys.stderr)
@@ -83,7 +87,7 @@ def task_prolog(emulated: EMULATED = None) -> None:
     inside, place, _ = world(emulated, _of_the_node(before))
     booking = slurm.find(job, place)
     if booking is None:
-        if said := slurm.refusal(job, place):
+        if said := slurm.missing(job, place):
             print(words.render_words([f"pumice: job {job} has no share on this node: {said[0]}", *said[1:]]), end="", flush=True)
             raise SystemExit(2)
         return

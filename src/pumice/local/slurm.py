@@ -18,11 +18,12 @@ from pumice.adapters.regular_files import content_of, open_folder
 from pumice.local.containers import release
 from pumice.local.place import Place
 from pumice.local.request import AUTO, Request, parse_cards, parse_shares
-from pumice.model.errors import Unavailable
+from pumice.model.errors import BadInput, Unavailable
 from pumice.wire import slurm
 
-REFUSALS: Final = "slurm"
-"""The folder beside the book with a file for each job whose share could not be had, for its tasks to say."""
+NOTES: Final = "slurm"
+"""The folder beside the book with a file for each job that the prolog gave no share: why it has none; empty if it asks none."""
+NOT_BOOKED: Final = "it is not booked. It was freed by hand, or this node's Prolog does not run `pumice slurm prolog`"
 PROGRAMS: Final = "/usr/bin:/usr/local/bin:/opt/slurm/bin"
 """Where squeue is looked for: a prolog has no search path (slurm.conf(5))."""
 SECONDS: Final = 20
@@ -81,7 +82,7 @@ def give_back(job: str, place: Place) -> None:
         booking = next((other for other in bookings.all if other.job == job), None)
         if booking is not None:
             release(bookings, booking, used(booking) or bool(holders(booking)))
-    with contextlib.suppress(OSError), open_folder(place.directory / REFUSALS) as folder:
+    with contextlib.suppress(OSError), open_folder(place.directory / NOTES) as folder:
         os.unlink(job, dir_fd=folder)
 
 
@@ -101,16 +102,17 @@ def end_forgotten(place: Place, node: str, ask: Squeue = squeue) -> bool:
     return bool(gone)
 
 
-# -- What a refused job's tasks say -----------------------------------------------------------------------------------
+# -- Jobs without a share ---------------------------------------------------------------------------------------------
 
 
-def write_refusal(job: str, why: str, place: Place) -> None:
-    """Leave word for the tasks of a job. Others may write beside the book: nothing is followed out of it. Raises Unavailable."""
+def write_note(job: str, why: str, place: Place) -> None:
+    """Leave word for the tasks of a job why it has no share; empty where it asks none.
+    Others may write beside the book: nothing is followed out of it. Raises Unavailable."""
     place.prepare()
     try:
         with contextlib.suppress(FileExistsError):
-            (place.directory / REFUSALS).mkdir(mode=0o755)
-        with open_folder(place.directory / REFUSALS) as folder:
+            (place.directory / NOTES).mkdir(mode=0o755)
+        with open_folder(place.directory / NOTES) as folder:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(job, dir_fd=folder)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -118,12 +120,17 @@ def write_refusal(job: str, why: str, place: Place) -> None:
                 os.fchmod(file.fileno(), 0o644)
                 file.write(why)
     except OSError as error:
-        raise Unavailable(f"{place.directory / REFUSALS}: {error.strerror}") from error
+        raise Unavailable(f"{place.directory / NOTES}: {error.strerror}") from error
 
 
-def refusal(job: str, place: Place) -> list[str]:
-    """The lines that say why a job has no share; none where it was not refused."""
+def missing(job: str, place: Place, ask: Squeue = squeue) -> list[str]:
+    """Return the lines that say why a job without a booking may not run; none where it asks no share. Slurm is asked only where
+    this node's prolog left no word. Raises Unavailable."""
     try:
-        return content_of(place.directory / REFUSALS / job, most=4000).decode("utf-8", "replace").splitlines()
+        return content_of(place.directory / NOTES / job, most=4000).decode("utf-8", "replace").splitlines()
     except OSError:
-        return []
+        pass
+    try:
+        return [NOT_BOOKED] if asked(job, ask) is not None else []
+    except BadInput as error:
+        return [str(error)]
