@@ -38,8 +38,16 @@ IDLE = 20.0
 PAGES_KEPT, PAGE_BYTES = 200, 32 << 20
 PING, STUCK = 15.0, 10.0
 """Seconds between two signs of life on a stream, and for which a reader may not read. A page has three times as long."""
-QUICKEST, SLOWEST, SHARE = 1.0, 20.0, 0.02
+QUICKEST, SLOWEST, SHARE = 1.0, 20.0, 0.035
 """Seconds between two pieces of news, and the part of a core that pages drawn anew may take: the dearer they are, the rarer."""
+
+
+def processor_time() -> float:
+    """Return the seconds of this thread and of all children that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.thread_time() + children.ru_utime + children.ru_stime
+
+
 class Site(Protocol):
     """The subject of the page: of a cluster, or of one machine."""
 
@@ -76,8 +84,8 @@ class Server:
     streams: int = 0
     streams_at_most: int = STREAMS
     connections_at_most: int = CONNECTIONS
-    cost: float = 0.0
-    """Seconds that the dearest of the last pages took."""
+    spent: float = 0.0
+    """Seconds of processor time that pages took since the last news: what views and their children worked out, and drawing."""
     told: int = -1
     viewers: Viewers | None = None
     """In a cluster: who looks is known by his own token, and sees what he may list. There is neither cookie nor token of ours."""
@@ -85,6 +93,8 @@ class Server:
     _pages: OrderedDict[str, _Kept] = field(default_factory=OrderedDict)
     _bytes: int = 0
     _drawing: dict[str, asyncio.Future[_Kept]] = field(default_factory=dict)
+    _begun: float = 0.0
+    """``processor_time`` when the first of those being drawn was begun."""
     _connections: Callable[[], int] = lambda: 0
 
     # -- who may see it -----------------------------------------------------------------------------------------
@@ -239,12 +249,16 @@ class Server:
                 return found
         waiting = self._drawing.get(url)
         if waiting is None:
+            if not self._drawing:
+                self._begun = processor_time()
             waiting = self._drawing[url] = asyncio.ensure_future(self._draw(site, name, view, query))
             waiting.add_done_callback(lambda done: self._drawn(url, done))
         return await asyncio.shield(waiting)
 
     def _drawn(self, url: str, done: asyncio.Future[_Kept]) -> None:
         self._drawing.pop(url, None)
+        if not self._drawing:
+            self.spent += processor_time() - self._begun
         if done.cancelled() or done.exception() is not None:
             return
         old = self._pages.pop(url, None)
@@ -260,11 +274,8 @@ class Server:
             shown = await view(query)
         except Missing as missing:
             shown = Shown("missing", "Not found", {"text": str(missing)}, 404)
-        begin = time.perf_counter()
         words = {**site.state(), **shown.words, "title": shown.title, "here": name}
         body = self._templates.render(shown.template, words).encode("utf-8", "replace")
-        took = time.perf_counter() - begin
-        self.cost = max(took, self.cost * 0.9)
         tag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
         return _Kept(version, time.monotonic(), shown.status, body, tag)
 
@@ -278,7 +289,8 @@ class Server:
     async def tell(self) -> None:
         """Wake the streams when something has changed, and seldom enough; for ever."""
         while True:
-            await asyncio.sleep(min(SLOWEST, max(QUICKEST, self.cost / SHARE)))
+            pause, self.spent = min(SLOWEST, max(QUICKEST, self.spent / SHARE)), 0.0
+            await asyncio.sleep(pause)
             if self.site.version != self.told:
                 self.told = self.site.version
                 self.news.set()

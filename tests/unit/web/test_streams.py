@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -12,6 +13,9 @@ from kit.objects import node
 pytest.importorskip("jinja2", reason="the extra `web` is not installed")
 
 from kit.web_page import TOKEN, OpenPage, open_page
+
+from pumice.web.server import SLOWEST, processor_time
+from pumice.web.views import Shown, Views
 
 WITH_TOKEN = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -40,6 +44,27 @@ def test_an_open_page_hears_of_a_change_in_the_cluster() -> None:
             first = await news()
             cluster.put(node("n2", cards=1))
             assert await news() > first
+
+    look(at)
+
+
+def test_news_come_the_more_seldom_the_more_processor_time_views_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only the drawing: what a view works out, and two views at a time are counted once."""
+    monkeypatch.setattr("pumice.web.server.QUICKEST", SLOWEST)
+
+    async def at_work(views: Views, query: dict[str, str]) -> Shown:
+        begin = time.thread_time()
+        while time.thread_time() - begin < 0.1:
+            await asyncio.sleep(0)
+        return Shown("missing", "Nothing", {"text": ""})
+
+    monkeypatch.setattr(Views, "cluster", at_work)
+    monkeypatch.setattr(Views, "pods", at_work)
+
+    async def at(page: OpenPage, cluster: FakeCluster) -> None:
+        begin = processor_time()
+        await asyncio.gather(page.get(""), page.get("pods"))
+        assert 0.1 <= page.server.spent <= processor_time() - begin
 
     look(at)
 
