@@ -38,7 +38,7 @@ IDLE = 20.0
 PAGES_KEPT, PAGE_BYTES = 200, 32 << 20
 PING, STUCK = 15.0, 10.0
 """Seconds between two signs of life on a stream, and for which a reader may not read. A page has three times as long."""
-QUICKEST, SLOWEST, SHARE = 1.0, 20.0, 0.035
+QUICKEST, SLOWEST, SHARE = 1.0, 20.0, 0.03
 """Seconds between two pieces of news, and the part of a core that pages drawn anew may take: the dearer they are, the rarer."""
 
 
