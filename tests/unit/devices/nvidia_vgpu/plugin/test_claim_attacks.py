@@ -383,6 +383,25 @@ def test_a_half_written_pool_is_written_anew_and_wiped_slices_come_back(tmp_path
     asyncio.run(work())
 
 
+@pytest.mark.parametrize(("set_back", "after"), [((0,), [3, 3, 3]), ((0, 1), [3, 3, 3]), ((0, 1, 2), [1, 1, 1])])
+def test_a_pool_that_somebody_sets_back_is_written_anew_unless_it_is_whole(set_back: tuple[int, ...], after: list[int]) -> None:
+    def specs(generation: int) -> list[Any]:
+        pool = {"name": "n1", "generation": generation, "resourceSliceCount": 3}
+        return [{"driver": "gpu.pumice.io", "nodeName": "n1", "pool": pool, "devices": [{"name": f"d{at}"}]} for at in range(3)]
+
+    async def work() -> None:
+        api = Api()
+        cluster = cast(Cluster, api)
+        for at, spec in enumerate(specs(2)):
+            name = f"0000{at}"
+            api.slices[name] = {"metadata": {"name": name, "uid": "u"}, "spec": specs(1)[at] if at in set_back else spec}
+        await publish(cluster, "n1", specs)
+        assert [one["spec"]["pool"]["generation"] for one in api.slices.values()] == after
+        assert [one["spec"] for one in api.slices.values()] == specs(after[0])
+
+    asyncio.run(work())
+
+
 def test_cards_of_programs_and_of_holders_that_nobody_names_are_tainted_too() -> None:
     held = {"": "pods default/p hold cards of this node that no annotation names"}
     found = taints_of(["GPU-0", "GPU-1"], ("sick", {"GPU-1": "x"}), ("held", held))
