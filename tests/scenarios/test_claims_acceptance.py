@@ -100,7 +100,8 @@ BAD_INPUT: dict[str, tuple[str, ...]] = {
         f"{SEARCHING}::test_c_07_fractions_are_exact",
         f"{SHARE}::test_a_status_that_would_mean_no_limit_or_a_negative_one_is_refused"),
     "a claim deleted between decision and write": (
-        f"{WRITES}::test_a_fault_at_any_write_is_got_over",
+        f"{WRITES}::"
+        "test_a_claim_deleted_between_the_decision_and_a_write_leaves_its_device_to_the_next_and_its_pod_waits",
         f"{WRITES}::test_a_claim_that_went_before_the_answer_to_a_write_on_it_holds_nothing"),
     "template claims that never come": (f"{DEVICES}::test_a_template_claim_that_is_not_made_yet_is_waited_for",),
     "the 257th consumer": (f"{DEVICES}::test_the_257th_consumer_waits_and_is_told_so",),
