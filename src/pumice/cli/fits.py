@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -15,7 +15,10 @@ from pumice.cli.streams import read
 from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.document import Document, read_documents
-from pumice.wire.objects import Pod, convert
+from pumice.wire.objects import ClaimStatus, Pod, convert
+
+if TYPE_CHECKING:
+    from pumice.scheduler.state.device_claims import DeviceClaims
 
 app = flags.App()
 
@@ -30,7 +33,8 @@ def fits(
     ] = None,
     output: Annotated[str, flags.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
 ) -> None:
-    """Ask the scheduler's filter about a manifest, or about the pod template of a Job or Deployment.
+    """Ask the scheduler's filter about a manifest, or about the pod template of a Job or Deployment. Claims, their templates and
+    classes in the file count as if they were there.
 
     Exit code 0 when it fits, 1 when it does not.
     """
@@ -50,7 +54,10 @@ def fits(
     taken = True
     for pod in pods:
         engine = engine_of(case)
-        named = scheduled_by(pod, engine.state.pods.scheduler_names)
+        named = with_claims(scheduled_by(pod, engine.state.pods.scheduler_names), documents, engine.state.device_claims)
+        for entry, template in unmade(named):
+            print(f"{pod_file}: claim {entry}: no ResourceClaimTemplate {template} in this file; write it beside the pod",
+                  file=sys.stderr)  # fmt: skip
         engine.state.pods.put(named, case.now)
         found = explain(engine, named, now=case.now)
         if named.spec.scheduler_name != (pod.spec.scheduler_name or names.KUBE_SCHEDULER):
@@ -70,6 +77,38 @@ def scheduled_by(pod: Pod, ours: Collection[str]) -> Pod:
         return pod
     name = names.KUBE_SCHEDULER if names.KUBE_SCHEDULER in ours else min(ours)
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduler_name=name))
+
+
+def with_claims(pod: Pod, documents: Iterable[Document], known: DeviceClaims) -> Pod:
+    """Return the pod as Kubernetes' controller of claims would leave it, with a claim of its own for each template that it names.
+    These, and the claims and classes of the documents, are put into ``known``; claims that are there already stay as they are."""
+    space, made = pod.metadata.namespace, list[ClaimStatus]()
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid, "controller": True}
+    for document in documents:
+        obj = _mapping(document.value)
+        meta, kind = _mapping(obj.get("metadata")), obj.get("kind")
+        meta = {**meta, "namespace": meta.get("namespace") or space}
+        if kind == "DeviceClass":
+            known.put_class({**obj, "metadata": meta})
+        elif kind == "ResourceClaim" and f"{meta['namespace']}/{meta.get('name')}" not in known.claims:
+            known.put_claim({**obj, "metadata": {"uid": f"asked-claim-{meta.get('name')}", **meta}})
+        elif kind == "ResourceClaimTemplate" and meta["namespace"] == space:
+            for entry in pod.spec.resource_claims:
+                if entry.get("resourceClaimTemplateName") == meta.get("name"):
+                    name = f"{pod.metadata.name}-{entry.get('name')}"
+                    known.put_claim({"metadata": {"name": name, "namespace": space, "uid": f"asked-claim-{name}",
+                                                  "ownerReferences": [owner]},
+                                     "spec": _mapping(obj.get("spec")).get("spec")})  # fmt: skip
+                    made.append(ClaimStatus(str(entry.get("name")), name))
+    status = msgspec.structs.replace(pod.status, resource_claim_statuses=[*pod.status.resource_claim_statuses, *made])
+    return msgspec.structs.replace(pod, status=status)
+
+
+def unmade(pod: Pod) -> list[tuple[str, str]]:
+    """Return the entries of a pod's claims whose templates made no claim, with the names of these."""
+    made = {one.name for one in pod.status.resource_claim_statuses}
+    return [(str(entry.get("name")), str(entry["resourceClaimTemplateName"])) for entry in pod.spec.resource_claims
+            if entry.get("resourceClaimTemplateName") and entry.get("name") not in made]  # fmt: skip
 
 
 def documents_of(path: Path, text: str) -> list[Document]:

@@ -15,6 +15,7 @@ from kit.objects import node
 from kit.scheduler_confs import conf
 
 from pumice.cli.casefile import Case, decisions_of, engine_of, load, save, trimmed
+from pumice.cli.fits import app as fits
 from pumice.cli.replay import app
 from pumice.devices.claimed_rows import with_claims
 from pumice.devices.device_type import CardRow
@@ -126,6 +127,46 @@ def test_a_dump_with_claims_is_replayed_to_the_same_devices_and_other_slices_are
     path.write_text(save(case))
     assert "gpu-1-shared" in (differing := call(app, [str(path)])).stdout
     assert differing.exit_code == 1
+
+
+@pytest.mark.parametrize(("memory", "answer"), [("20Gi", "n1 is next"), ("30Gi", "capacity memory: wants 30Gi, 20Gi is free")])
+def test_a_manifest_with_a_pod_and_the_template_of_its_claim_is_asked_about_as_it_will_be(
+    tmp_path: Path, memory: str, answer: str
+) -> None:
+    here = world()
+    here.ask("a", of_memory("60Gi", cores="50"))
+    here.settle()
+    (tmp_path / "case.json").write_text(save(case_of(here)))
+    template = {"kind": "ResourceClaimTemplate", "metadata": {"name": "share"}, "spec": of_memory(memory, cores="50")}
+    asking = {"kind": "Pod", "metadata": {"name": "late"},
+              "spec": {"schedulerName": "volcano", "containers": [{"name": "c", "resources": {"claims": [{"name": "gpu"}]}}],
+                       "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "share"}]}}  # fmt: skip
+    manifest = tmp_path / "pod.yaml"
+    for documents in ((template, asking), (asking, template)):
+        manifest.write_text("\n---\n".join(map(json.dumps, documents)))
+        found = call(fits, ["-f", str(manifest), "--from", str(tmp_path / "case.json"), "-o", "wide"])
+        assert (found.exit_code, answer in found.stdout) == (int(memory == "30Gi"), True), found.stdout
+    manifest.write_text(json.dumps(asking))
+    found = call(fits, ["-f", str(manifest), "--from", str(tmp_path / "case.json")])
+    assert found.exit_code == 1
+    assert "claim gpu: no ResourceClaimTemplate share in this file; write it beside the pod" in found.stderr
+
+
+def test_a_claim_of_the_cluster_is_not_replaced_by_the_manifest_that_asks_for_it(tmp_path: Path) -> None:
+    here = world()
+    here.shared("both", of_memory("70Gi", cores="50"))
+    here.use("a", "both")
+    here.settle()
+    (tmp_path / "case.json").write_text(save(case_of(here)))
+    both, other = ({**of_memory("70Gi", cores="50"), "kind": "ResourceClaim", "metadata": {"name": name}}
+                   for name in ("both", "other"))  # fmt: skip
+    for document, code in ((both, 0), (other, 1)):
+        asking = {"kind": "Pod", "metadata": {"name": "late"},
+                  "spec": {"schedulerName": "volcano", "containers": [{"name": "c"}],
+                           "resourceClaims": [{"name": "gpu", "resourceClaimName": document["metadata"]["name"]}]}}  # fmt: skip
+        (tmp_path / "pod.yaml").write_text("\n---\n".join(map(json.dumps, (document, asking))))
+        found = call(fits, ["-f", str(tmp_path / "pod.yaml"), "--from", str(tmp_path / "case.json")])
+        assert found.exit_code == code, found.stdout
 
 
 def test_the_status_of_a_claim_is_cut_down_to_what_decisions_look_at() -> None:
