@@ -1,4 +1,4 @@
-"""The acceptance cases of claims by number: each with its title, and where it is told. What no line tells is told here."""
+"""The acceptance cases of claims by number, and their bad input by name: each with the place where it is told."""
 
 from __future__ import annotations
 
@@ -81,16 +81,50 @@ CASES: dict[int, tuple[str, tuple[str, ...]]] = {
         "test_pods_in_volcanos_and_hamis_words_run_by_claim_and_their_templates_are_their_workloads")),
 }  # fmt: skip
 
+DAMAGED, SEARCHING = "tests/scenarios/test_claims_that_are_damaged.py", "tests/unit/claims/test_searching.py"
+GENERATIONS = "tests/scenarios/test_claims_of_generations.py"
+SHARE = "tests/unit/devices/nvidia_vgpu/node/test_claims.py"
+BAD_INPUT: dict[str, tuple[str, ...]] = {
+    "a slice of 129 devices": ("tests/unit/claims/test_reading.py::test_a_slice_that_nobody_could_have_stored",),
+    "a counter that is missing": (f"{SEARCHING}::test_pools_are_valid_or_give_nothing",),
+    "two pools of one name": (f"{UNIT}::test_10_counters_of_two_drivers_with_one_pool_name_are_apart",),
+    "a generation that goes back": (
+        f"{GENERATIONS}::test_a_pool_that_goes_back_gives_nothing_until_its_last_slice_has_gone_back_too",
+        f"{GENERATIONS}::test_a_share_is_still_held_of_a_pool_that_begins_at_generation_1_again",
+        f"{GENERATIONS}::test_an_old_slice_that_comes_back_beside_newer_ones_gives_none_of_its_cards",
+        f"{ATTACKS}::test_a_pool_that_somebody_sets_back_is_written_anew_unless_it_is_whole"),
+    "CEL that throws": (f"{DEVICES}::test_a_selector_that_throws_is_told_and_keeps_nobody_else_away",),
+    "CEL that costs too much": (
+        f"{DAMAGED}::test_a_selector_that_costs_too_much_or_means_nothing_is_told_and_keeps_nobody_else_away",),
+    "a capacity of 250m": (
+        f"{SEARCHING}::test_c_07_fractions_are_exact",
+        f"{SHARE}::test_a_status_that_would_mean_no_limit_or_a_negative_one_is_refused"),
+    "a claim deleted between decision and write": (
+        f"{WRITES}::"
+        "test_a_claim_deleted_between_the_decision_and_a_write_leaves_its_device_to_the_next_and_its_pod_waits",
+        f"{WRITES}::test_a_claim_that_went_before_the_answer_to_a_write_on_it_holds_nothing"),
+    "template claims that never come": (f"{DEVICES}::test_a_template_claim_that_is_not_made_yet_is_waited_for",),
+    "the 257th consumer": (f"{DEVICES}::test_the_257th_consumer_waits_and_is_told_so",),
+    "opaque parameters of another version": (f"{SHARE}::test_other_parameters_are_refused_by_name",),
+    "a tenant who writes a claim's status": (
+        f"{DAMAGED}::test_less_than_nothing_in_a_status_frees_nothing",
+        f"{DAMAGED}::test_a_share_of_an_amount_that_cannot_be_read_is_the_whole_card",
+        f"{SHARE}::test_an_allocation_that_cannot_be_meant_is_refused"),
+    "a checkpoint cut in half": (
+        f"{ATTACKS}::test_a_book_that_is_cut_in_half_or_lost_is_made_anew_also_of_claims_that_the_api_server_has_no_more",),
+}  # fmt: skip
+
 
 def test_all_twenty_five_cases_are_told() -> None:
     assert sorted(CASES) == list(range(1, 26))
 
 
-@pytest.mark.parametrize("number", CASES)
-def test_a_case_is_told_where_its_line_says(number: int) -> None:
-    title, places = CASES[number]
-    assert title
+@pytest.mark.parametrize(("title", "places"), [
+    *((f"{number}: {title}", places) for number, (title, places) in CASES.items()), *BAD_INPUT.items(),
+])  # fmt: skip
+def test_a_case_is_told_where_its_line_says(title: str, places: tuple[str, ...]) -> None:
+    assert places
     for place in places:
         file, _, name = place.partition("::")
         text = (ROOT / file).read_text()
-        assert not name or f"\ndef {name}(" in text, f"case {number} ({title}): {place} is not there"
+        assert not name or f"\ndef {name}(" in text, f"{title}: {place} is not there"

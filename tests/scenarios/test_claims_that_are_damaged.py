@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from kit.claims import of_memory, published, shared_card
+from kit.claims import asks, claim, of_memory, published, shared_card
 from kit.device_claims import DRIVER, GPU, ClaimWorld, whole
 from kit.objects import node
 
@@ -101,3 +101,19 @@ def test_nonsense_anywhere_in_a_claim_ends_no_cycle(path: tuple[str, ...]) -> No
             world.now += 5
         assert list(world.engine.state.device_claims.validate()) == []
         assert world.engine.state.tasks["pod-q"].node or world.engine.state.tasks["pod-q"].trial, value
+
+
+@pytest.mark.parametrize(("expression", "said"), [
+    ("lists.range(10000).all(i, lists.range(10000).all(j, i + j >= 0))", "actual cost limit exceeded"),
+    ("[1, 2].all(x,", "Syntax error"), ("device.nothing == 1", "undefined field 'nothing'"),
+])  # fmt: skip
+def test_a_selector_that_costs_too_much_or_means_nothing_is_told_and_keeps_nobody_else_away(expression: str, said: str) -> None:
+    world = ClaimWorld()
+    world.nodes_with(1)
+    world.ask("bad", claim(asks(expression=expression)))
+    world.ask("good", whole())
+    world.settle()
+    assert (world.node_of("bad"), world.node_of("good")) == ("", "n0")
+    message = world.condition("bad")["message"]
+    assert "claim default/c0, request g, selector 0, device gpu.example.com/n0/card-" in message
+    assert said in message

@@ -175,6 +175,37 @@ def test_another_scheduler_that_was_quicker_keeps_the_claim() -> None:
     run(story)
 
 
+@pytest.mark.parametrize("before", ["", "status"], ids=["the finalizer", "the status"])
+def test_a_claim_deleted_between_the_decision_and_a_write_leaves_its_device_to_the_next_and_its_pod_waits(before: str) -> None:
+    async def story(running: Daemon) -> None:
+        update, gone = running.scheduler.claim_writes.cluster.update, []
+
+        async def deleting(resource: Any, body: Json, **more: Any) -> Json:
+            if resource == kinds.RESOURCE_CLAIMS and more.get("subresource", "") == before and not gone:
+                gone.append(body["metadata"]["name"])
+                found = await claim(running)
+                await update(kinds.RESOURCE_CLAIMS, {**found, "metadata": {**found["metadata"], "finalizers": []}})
+                await running.cluster.delete(kinds.RESOURCE_CLAIMS, "mine", "default")
+            return await update(resource, body, **more)
+
+        running.scheduler.claim_writes.cluster.update = deleting
+        await create(running.cluster, using("p"))
+
+        async def told() -> bool:
+            return 'claim mine: resourceclaims.resource.k8s.io "mine" not found' in str(await running.events("FailedScheduling"))
+
+        await running.until(told)
+        assert gone == ["mine"]
+        await claims(running, "other")
+        await create(running.cluster, using("q", "other"))
+        await running.bind_all("q")
+        assert users(await claim(running, "other")) == ["q"]
+        assert not (await running.cluster.get(kinds.PODS, "p", "default"))["spec"].get("nodeName")
+        assert list(running.scheduler.engine.state.device_claims.validate()) == []
+
+    run(story)
+
+
 def test_a_claim_that_went_before_the_answer_to_a_write_on_it_holds_nothing() -> None:
     async def story(running: Daemon) -> None:
         update, state = running.scheduler.claim_writes.cluster.update, running.scheduler.engine.state.device_claims

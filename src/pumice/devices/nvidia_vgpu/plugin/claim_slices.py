@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from pumice.devices.nvidia_vgpu.node import claims
 from pumice.ports.cluster import ApiError, Cluster
@@ -13,6 +13,9 @@ from pumice.wire import names
 from pumice.wire.kinds import NODES, RESOURCE_SLICES
 
 log = logging.getLogger("pumice.node")
+
+_LAST: Final = 2**63 - 1
+"""The largest generation that the API server stores: an int64."""
 
 
 async def publish(cluster: Cluster, node: str, specs: Callable[[int], Sequence[Any]]) -> None:
@@ -26,6 +29,9 @@ async def publish(cluster: Cluster, node: str, specs: Callable[[int], Sequence[A
     if [plain(one["spec"]) for one in current] == [plain(spec) for spec in specs(newest)]:
         await _delete(cluster, [one for one in there if one not in current])
         return
+    if newest == _LAST:  # nothing counts as newer than these: they go first
+        await _delete(cluster, there)
+        there, newest = [], 0
     owner = claims.owner_of(node, (await cluster.get(NODES, node))["metadata"]["uid"])
     wanted = specs(newest + 1)
     for at, spec in enumerate(wanted):

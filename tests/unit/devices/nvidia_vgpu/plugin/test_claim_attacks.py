@@ -58,6 +58,8 @@ class Api:
     async def create(self, resource: Any, obj: Any, namespace: str = "") -> Any:
         if len(self.slices) >= self.fails_after:
             raise ApiError(500, "InternalError", "no more")
+        if obj["spec"]["pool"]["generation"] > 2**63 - 1:
+            raise ApiError(400, "BadRequest", "cannot unmarshal number into Go struct field of type int64")
         return self.slices.setdefault(obj["metadata"]["name"], {**obj, "metadata": {**obj["metadata"], "uid": "u"}})
 
     async def delete(self, resource: Any, name: str, namespace: str = "", *, uid: str = "") -> None:
@@ -379,6 +381,40 @@ def test_a_half_written_pool_is_written_anew_and_wiped_slices_come_back(tmp_path
         api.slices.clear()
         await publish(cluster, "n1", specs)
         assert len(api.slices) == 3
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(("set_back", "after"), [((0,), [3, 3, 3]), ((0, 1), [3, 3, 3]), ((0, 1, 2), [1, 1, 1])])
+def test_a_pool_that_somebody_sets_back_is_written_anew_unless_it_is_whole(set_back: tuple[int, ...], after: list[int]) -> None:
+    def specs(generation: int) -> list[Any]:
+        pool = {"name": "n1", "generation": generation, "resourceSliceCount": 3}
+        return [{"driver": "gpu.pumice.io", "nodeName": "n1", "pool": pool, "devices": [{"name": f"d{at}"}]} for at in range(3)]
+
+    async def work() -> None:
+        api = Api()
+        cluster = cast(Cluster, api)
+        for at, spec in enumerate(specs(2)):
+            name = f"0000{at}"
+            api.slices[name] = {"metadata": {"name": name, "uid": "u"}, "spec": specs(1)[at] if at in set_back else spec}
+        await publish(cluster, "n1", specs)
+        assert [one["spec"]["pool"]["generation"] for one in api.slices.values()] == after
+        assert [one["spec"] for one in api.slices.values()] == specs(after[0])
+
+    asyncio.run(work())
+
+
+def test_a_pool_that_somebody_wrote_with_the_last_generation_begins_at_1_again() -> None:
+    def specs(generation: int) -> list[Any]:
+        pool = {"name": "n1", "generation": generation, "resourceSliceCount": 1}
+        return [{"driver": "gpu.pumice.io", "nodeName": "n1", "pool": pool, "devices": [{"name": "d0"}]}]
+
+    async def work() -> None:
+        api = Api()
+        last = {**specs(2**63 - 1)[0], "devices": [{"name": "somebody's"}]}
+        api.slices["odd"] = {"metadata": {"name": "odd", "uid": "u"}, "spec": last}
+        await publish(cast(Cluster, api), "n1", specs)
+        assert [one["spec"] for one in api.slices.values()] == specs(1)
 
     asyncio.run(work())
 
