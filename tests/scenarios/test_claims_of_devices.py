@@ -183,22 +183,6 @@ def test_a_card_that_is_published_no_more_stays_taken() -> None:  # acceptance c
     assert (world.node_of("a"), world.node_of("b")) == ("n1", "")
 
 
-@pytest.mark.parametrize("name", ["s0", "of-before"])
-def test_a_slice_whose_generation_goes_back_gives_nothing_out_twice(name: str) -> None:
-    world = ClaimWorld()
-    world.add(node("n1"))
-    world.publish(GPU, {"kind": "ResourceSlice", **published(shared_card(), generation=3)})
-    world.ask("a", of_memory("50Gi", cores="10"))
-    world.settle()
-    world.publish({"kind": "ResourceSlice", **published(shared_card(), name=name, generation=2)})
-    world.ask("b", of_memory("50Gi", cores="10"))
-    world.ask("c", of_memory("30Gi", cores="10"))
-    world.settle()
-    assert (world.node_of("a"), world.node_of("b"), world.node_of("c")) == ("n1", "", "n1")
-    (device,) = {one for key in "ac" for one in world.devices_of(f"{key}-c0")}
-    assert device.startswith("n1/")
-
-
 def test_an_incomplete_pool_is_named() -> None:  # acceptance case 15
     world = ClaimWorld()
     world.add(node("n0"))
