@@ -126,7 +126,7 @@ def in_turn(*parts: Prepare) -> Prepare | None:
 
 
 class Performer:
-    """The hand of one brand's plugin. ``refused`` is told of every pod that was; ``learn`` reads the allocator's configuration
+    """Performs what the plugin of one device type decided. ``refused`` is told of every pod that was; ``learn`` reads the allocator's configuration
     again; ``prepare`` is asked before an answer counts."""
 
     def __init__(self, allocator: Allocator, own: WrittenNode, slicer: Slicer | None = None,
