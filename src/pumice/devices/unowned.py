@@ -46,7 +46,7 @@ def unowned(pod: Pod, device_types: Sequence[DeviceSharing]) -> tuple[Refusal, .
                 if name in SWITCHES and SWITCHES[name][0] not in served:
                     found[name] = Refusal(name, f"the scheduler's configuration does not share it; {_advice(name, served)}")
                 elif name.startswith(names.HUAWEI) and _PART_OF_AN_NPU.fullmatch(name):
-                    found[name] = Refusal(name, "no family of the scheduler's configuration shares it")
+                    found[name] = Refusal(name, "no device type of the scheduler's configuration shares it")
     return tuple(found.values())
 
 

@@ -1,8 +1,8 @@
 """The contract between the plugin server (``apps/node/plugin.py``) and the allocator of one device type.
 
 The server owns the world: sockets, the kubelet's registration, the watches of node and pods, the health of cards; when to
-ask again, and when to give up. An allocator owns what a device type means: its resources and keys on the wire, which pod a call is
-for, and what the container is given. Everything here is a synchronous function of values, and one call is made at a time.
+ask again, and when to give up. An allocator owns what a device type means: its resources and keys on the wire, which pod a call
+is for, and what the container is given. Everything here is a synchronous function of values, and one call is made at a time.
 """
 
 from __future__ import annotations

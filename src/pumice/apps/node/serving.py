@@ -1,4 +1,4 @@
-"""Every device type of a node served side by side: each one's cards opened and watched, its plugins one after the other, and left."""
+"""Every device type of a node served side by side: its cards opened and watched, its plugins one after the other, and left."""
 
 from __future__ import annotations
 
