@@ -244,6 +244,16 @@ def test_more_than_the_card_only_where_it_was_asked_for(card: Path, tmp_path: Pa
         assert (share.bytes, share.bytes + share.host) == (USABLE, 60 << 30)
 
 
+def test_what_stands_in_for_device_memory_is_told_as_device_memory(card: Path, tmp_path: Path) -> None:
+    """A program that asked for device memory takes what it is told is managed for something else."""
+    with Tenant(Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "60g", "CUDA_OVERSUBSCRIBE": "true"})) as tenant:
+        assert tenant.ask(f"alloc {45 << 30}") == 0
+        assert tenant.ask("told_as_managed") == [0, 0]
+        assert tenant.ask("free") == 0
+        assert tenant.ask(f"managed {1 << 30}") == 0
+        assert tenant.ask("told_as_managed") == [1, 1]
+
+
 @pytest.mark.parametrize("oversubscribe", ["true", "<unset>"])
 @pytest.mark.parametrize("limit", [60_000, 40_960, 40_000])
 def test_cuda_and_nvml_tell_one_figure_and_all_that_they_call_free_is_to_be_had(

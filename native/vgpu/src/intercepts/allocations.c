@@ -16,7 +16,7 @@ int linear_device(const void *out, uint64_t bytes)
  * Opt-in: the container may hold more than the card has. The driver refused although the limit did not, so the block goes to
  * managed memory that prefers the card.
  */
-CUresult linear_or_beyond(CUresult rc, CUdeviceptr *pointer, size_t bytes)
+CUresult linear_or_beyond(struct block_request *request, CUresult rc, CUdeviceptr *pointer, size_t bytes)
 {
     CUdevice device;
     int able = 0;
@@ -28,6 +28,7 @@ CUresult linear_or_beyond(CUresult rc, CUdeviceptr *pointer, size_t bytes)
     if (CUDA(cuMemAllocManaged(pointer, bytes, MANAGED_ATTACH_GLOBAL)) != CUDA_SUCCESS)
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUDA(cuMemAdvise(*pointer, bytes, ADVISE_PREFERRED_LOCATION, device));
+    request->beyond = true;
     log_info("%zu bytes beyond the card's memory", bytes);
     return CUDA_SUCCESS;
 }

@@ -53,6 +53,8 @@
             *total = (__typeof__(*total))shown.total; \
         } \
         return rc;)
+#define ENTRY_POINTER(entry, head, call) NOTED(head, call, show_pointer(1, &attribute, &value, pointer))
+#define ENTRY_POINTER_MANY(entry, head, call) NOTED(head, call, show_pointer(count, attributes, values, pointer))
 #define ENTRY_NVML_INIT(entry, head, call) MADE(head, \
         return nvml_began(call);)
 #define ENTRY_NVML_MEMORY(entry, head, call) MADE(head, \
@@ -108,7 +110,7 @@
         CUresult rc = given; \
         return linear_settled(&request, rc, *pointer, rc == CUDA_SUCCESS ? actual : expected);)
 #define ENTRY_LINEAR(entry, head, call) LINEAR(head, call, call, bytes, bytes, true)
-#define ENTRY_LINEAR_V2(entry, head, call) LINEAR(head, call, linear_or_beyond(call, pointer, bytes), bytes, bytes, true)
+#define ENTRY_LINEAR_V2(entry, head, call) LINEAR(head, call, linear_or_beyond(&request, call, pointer, bytes), bytes, bytes, true)
 #define ENTRY_MANAGED(entry, head, call) LINEAR(head, call, call, bytes, bytes, false) /* in full: it can become resident at any moment */
 #define ENTRY_PITCHED(entry, head, call) \
     LINEAR(head, call, call, pitch == NULL ? 0 : pitched_bytes(width, height), mul_u64(*pitch, height), true)

@@ -20,6 +20,7 @@ struct block_request {
     uint64_t bytes;  /* asked for */
     uint64_t booked; /* 0: it has to find room in a block that is there */
     bool shares;     /* it may lie in a block with others */
+    bool beyond;     /* managed memory stands in for it */
 };
 
 /* False when the limit has no room for what the driver would take. What was reserved is under way until it is settled (process_state.h). */
