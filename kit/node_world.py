@@ -128,7 +128,7 @@ class FakeKubelet(rpc.RegistrationServicer):
 
 @asynccontextmanager
 async def plugin_served(settings: Any, device_type: Any, cluster: FakeCluster, clock: Clock) -> AsyncIterator[None]:
-    """A brand's plugin, from when it is ready until it has ended."""
+    """A device type's plugin, from when it is ready until it has ended."""
     stop, ready = asyncio.Event(), asyncio.Event()
     task = asyncio.create_task(run_plugins(settings, device_type, cluster=cluster, clock=clock, rng=random.Random(1), stop=stop,
                                            ready=ready))  # fmt: skip

@@ -33,11 +33,12 @@ def chips(*numbers: int) -> list[str]:
 
 def core_node_object(
     name: str, count: int = 1, *, labels: Mapping[str, str | None] | None = None, capacity: Any = None, base: Any = None,
-    annotations: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None, each: int = 8,
 ) -> Json:  # fmt: skip
-    """A node with so many chips of 8 cores; a label of None is left out."""
-    room = {CORE: str(8 * count if capacity is None else capacity), "cpu": "64", "memory": "256Gi", "pods": "110"}
-    found = {key: value for key, value in {**LABELS, **(labels or {})}.items() if value is not None}
+    """A node with so many chips of ``each`` cores; a label of None is left out."""
+    room = {CORE: str(each * count if capacity is None else capacity), "cpu": "64", "memory": "256Gi", "pods": "110"}
+    usual = {**LABELS, "servertype": f"Ascend310P-{each}"}
+    found = {key: value for key, value in {**usual, **(labels or {})}.items() if value is not None}
     listed = {chip: {"IP": "", "SuperDeviceID": 0} for chip in chips(*range(count))}
     notes = {"baseDeviceInfos": str(listed).replace("'", '"') if base is None else base, **(annotations or {})}
     return {

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 
 import pytest
 from kit.engine_world import World
-from kit.npu_core_world import LABELS, chips, core_node_object, core_pod_object, gathered
+from kit.npu_core_world import CORE, LABELS, chips, core_node_object, core_pod_object, gathered
+from kit.objects import pod
 from kit.scheduler_confs import conf, sharing
 from kit.seeds import chosen_seed
 
+from pumice.audit.auditor import npu_chips
+from pumice.devices.ascend_mindcluster.inventory import after, takes, why_not
 from pumice.devices.protocol import Fit
 from pumice.model.hardware.npu import slice_kinds
 from pumice.wire.device_reports import device_info, node_info, render_gathered_hosts
@@ -23,7 +27,8 @@ from pumice.wire.mindcluster import RealSlice, parse_assignment, render_real_sli
 CONF = conf("priority", {"gang": {"enablePreemptable": False}}, "conformance", "predicates",
             sharing("AscendMindClusterVNPU", NpuPolicy='"%s"'), actions="%s")
 KIND = slice_kinds()["Ascend310P"]
-COUNTS = {"n1": 1, "n2": 2, "n3": 3}
+COUNTS, EACH = {"n1": 1, "n2": 2, "n3": 3}, {"n1": 8, "n2": 8, "n3": 10}
+"""Chips of each node, and AI cores of each of them."""
 STEPS = 60
 SEED = chosen_seed()
 
@@ -37,7 +42,7 @@ class Life:
         self.unhealthy: dict[str, set[int]] = {name: set() for name in COUNTS}
         self.next = 0
         for name, count in COUNTS.items():
-            self.world.add(core_node_object(name, count))
+            self.world.add(core_node_object(name, count, each=EACH[name]))
         self.report()
 
     def report(self) -> None:
@@ -54,7 +59,7 @@ class Life:
         match rng.choice(kinds):
             case "pod":
                 self.next += 1
-                cores, priority = rng.choice((1, 2, 2, 4, 4, 8, 16)), rng.choice((0, 0, 10))
+                cores, priority = rng.choice((1, 2, 2, 4, 4, 8, 10, 16)), rng.choice((0, 0, 10))
                 dvpp = rng.choice(("null", "null", "yes", "no")) if cores == 4 else "null"
                 world.add(core_pod_object(f"p{self.next}", cores, rng.choice(("low", "high")), dvpp, priority=priority,
                                           annotations={"volcano.sh/preemptable": "true"}))  # fmt: skip
@@ -154,6 +159,33 @@ def play(seed: int) -> None:
 def test_no_chip_is_given_twice_and_whoever_fits_gets_one(number: int) -> None:
     print(f"PUMICE_SEED={SEED}")
     play(SEED + number)
+
+
+def admitted(left: tuple[int, int, int], held: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], tuple[int, int, int]]]:
+    """Every row of slices that a chip takes one after the other, and what is left of it then."""
+    yield held, left
+    for name, template in KIND.templates.items():
+        if takes(template, *left):
+            yield from admitted(after(template, *left), (*held, name))
+
+
+@pytest.mark.parametrize("each", [8, 10])
+def test_the_auditor_knows_no_other_chip_than_the_fit_does(each: int) -> None:
+    """It admits every row of slices that the fit admits, and none that is over the chip's cores, CPUs or media units."""
+    node, cpus = core_node_object("n", each=each), KIND.cpus[each]
+
+    def found(*templates: str) -> list[str]:
+        held = [f"0-{name}" if name else "0" for name in templates]
+        return npu_chips([node], [pod("p", nodeName="n", annotations={CORE: text}) for text in held])
+
+    assert not found("")
+    rows = {tuple(sorted(held)): left for held, left in admitted((each, cpus, 0))}
+    for held, left in rows.items():
+        assert not found(*held), held
+        assert not held or found(*held, ""), held
+        for name, template in KIND.templates.items():
+            if not takes(template, *left) and "vGroup" not in why_not(template, *left):
+                assert found(*held, name), (held, name)
 
 
 @pytest.mark.soak

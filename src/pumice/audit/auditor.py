@@ -254,7 +254,9 @@ def npu_cards(nodes: Iterable[Json], placed: Iterable[Json]) -> list[str]:
 # -- chips that are cut on demand (Volcano pkg/scheduler/api/devices/ascend)
 # ----------------------------------------------------------------
 
-DECIDED = "huawei.com/npu-core"
+DECIDED, SERVER_TYPE = "huawei.com/npu-core", "servertype"
+CORES_OF, CPUS_OF = {"8": 8, "10": 10}, 7
+"""AI cores of a chip by the end of its node's label, and its AI CPUs."""
 TEMPLATES = {"vir01": (1, 1), "vir02": (2, 2), "vir02_1c": (2, 1), "vir04": (4, 4), "vir04_3c": (4, 3), "vir04_3c_ndvpp": (4, 3),
              "vir04_4c_dvpp": (4, 4)}  # fmt: skip
 
@@ -267,12 +269,19 @@ def npu_chips(nodes: Iterable[Json], placed: Iterable[Json]) -> list[str]:
         chip, dash, template = text.partition("-")
         for number in [chip] if dash else text.split(",") if text else []:
             held.setdefault((pod["spec"]["nodeName"], number), []).append((pod["metadata"]["name"], template))
-    known = {node["metadata"]["name"] for node in nodes}
+    cores_on = {node["metadata"]["name"]: _cores_each(node) for node in nodes}
     found = []
     for (node, chip), slices in held.items():
+        if (most := cores_on.get(node)) is None:
+            continue
         names = [template for _, template in slices]
-        cores, cpus = (sum(TEMPLATES.get(name, (8, 7))[at] for name in names) for at in (0, 1))
+        cores, cpus = (sum(TEMPLATES.get(name, (most, CPUS_OF))[at] for name in names) for at in (0, 1))
         media = "vir04_4c_dvpp" in names and set(names) - {"vir04_4c_dvpp", "vir04_3c_ndvpp"}
-        if node in known and (cores > 8 or cpus > 7 or media or names.count("vir04_4c_dvpp") > 1):
-            found.append(f"chip {chip} of {node}: {cores} AI cores of 8, {cpus} AI CPUs of 7, {slices}")
+        if cores > most or cpus > CPUS_OF or media or names.count("vir04_4c_dvpp") > 1:
+            found.append(f"chip {chip} of {node}: {cores} AI cores of {most}, {cpus} AI CPUs of {CPUS_OF}, {slices}")
     return found
+
+
+def _cores_each(node: Json) -> int:
+    """Return how many AI cores a chip of the node has, of which nothing is cut where its label says nothing known."""
+    return CORES_OF.get((node["metadata"].get("labels") or {}).get(SERVER_TYPE, "").partition("-")[2], 8)

@@ -74,7 +74,7 @@ def _where(change: Change) -> str:
 
 
 def units_of(device_types: Iterable[DeviceSharing]) -> Units:
-    """Behind the memory and cores of each family's cards; nothing where it counts something else."""
+    """Behind the memory and cores of each device type's cards; nothing where it counts something else."""
     known = ((device_type.name, device_type.tunables) for device_type in device_types)
     return {name: (f" {t.memory_unit}" if t.memory else "", " %" if t.cores else "") for name, t in known}
 

@@ -126,8 +126,8 @@ def in_turn(*parts: Prepare) -> Prepare | None:
 
 
 class Performer:
-    """The hand of one brand's plugin. ``refused`` is told of every pod that was; ``learn`` reads the allocator's configuration
-    again; ``prepare`` is asked before an answer counts."""
+    """Performs what the plugin of one device type decided. ``refused`` is called for every pod that was; ``learn`` reads the
+    allocator's configuration again; ``prepare`` is asked before an answer counts."""
 
     def __init__(self, allocator: Allocator, own: WrittenNode, slicer: Slicer | None = None,
                  refused: Callable[[], None] = lambda: None, learn: Callable[[Allocator], Awaitable[None]] | None = None,

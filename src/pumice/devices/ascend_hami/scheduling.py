@@ -1,4 +1,4 @@
-"""One type of Ascend NPU in HAMi's mode as a family: each method is one step of the protocol, told elsewhere in this folder."""
+"""One type of Ascend NPU in HAMi's mode as a device type: each method is one step of the protocol, described in this folder."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class AscendHami(DeviceSharing):
 
     @classmethod
     def of_config(cls, config: DeviceConfig | None, settings: Settings) -> list[DeviceSharing]:
-        """A family for each chip; those that are known without a configuration where it says nothing of NPUs."""
+        """A device type for each chip; those that are known without a configuration where it says nothing of NPUs."""
         found = (None if config is None else config.vnpus) or shipped()
         return [cls(chip, settings, soft=found.soft) for chip in found.chips]
 

@@ -144,7 +144,7 @@ def _container(path: Path, resources: dict[str, Any], device_types: DeviceSharin
 
 
 def _value(key: str, value: Any, own: Tunables) -> Iterator[str]:
-    """``own``: what the family of that resource calls its resources."""
+    """``own``: what the device type of that resource calls its resources."""
     memory = key == own.memory
     mib, unit = meant_mib(value) if memory else (0, "")
     try:
@@ -199,7 +199,7 @@ def _part(key: str, value: float, own: Tunables) -> str:
 
 
 def _together(limits: dict[str, Any], own: Tunables) -> Iterator[tuple[str, str]]:
-    """Of one family: amounts without a card, and amounts of which one counts."""
+    """Of one device type: amounts without a card, and amounts of which one counts."""
     for name in (own.cores, own.percent):
         if name in limits and own.count not in limits and own.memory not in limits:
             yield name, f"{name} alone asks for no card; add {own.count}: 1"

@@ -1,6 +1,6 @@
-"""deviceshare: what switches the device families on (Volcano pkg/scheduler/plugins/deviceshare).
+"""deviceshare: what switches the device types on (Volcano pkg/scheduler/plugins/deviceshare).
 
-The families filter, score and choose cards inside the placer; being in the file is what switches them on. How much their
+The device types filter, score and choose cards inside the placer; being in the file is what switches them on. How much their
 score counts between nodes is ``Settings.node_weight``; ``enableNodeOrder: false`` makes it 0. The filter has no
 switch: a card is only booked where it fits.
 
@@ -187,7 +187,7 @@ def _leaves_cards_to_others(state: State, cls: PodClass) -> bool:
 
 
 def device_arguments(conf: SchedulerConf) -> Mapping[str, Any] | None:
-    """The arguments that the families are made from; None when nothing switches devices on.
+    """The arguments that the device types are made from; None when nothing switches devices on.
 
     Older files switch gpu sharing on in the predicates plugin; that still works, with or without deviceshare.
     """

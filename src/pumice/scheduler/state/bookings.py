@@ -249,7 +249,7 @@ class Bookings:
     """Told of each node that comes or changes, and its row."""
     reports: Reports = field(init=False)
     assignments: AssignmentCache = field(default_factory=AssignmentCache)
-    """Of the pods that may hold cards: what a new inventory or family is replayed from."""
+    """Of the pods that may hold cards: what a new inventory or device type is replayed from."""
 
     def __post_init__(self) -> None:
         self.reports = Reports(self.problems)
@@ -368,7 +368,7 @@ class Bookings:
             task.job.recharge(task, charged, shared_claims=shared)
 
     def set_device_types(self, device_types: Sequence[DeviceSharing]) -> None:
-        """Exchange the device families: read every node and its pods anew."""
+        """Exchange the device types: read every node and its pods anew."""
         self.charges.forget()
         self.nominations.drop_all()
         self.ledger.set_device_types(device_types)

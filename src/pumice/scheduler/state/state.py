@@ -84,7 +84,7 @@ class State:
                     yield self.tasks[uid]
 
     def set_device_types(self, device_types: Sequence[DeviceSharing], settings: Settings) -> None:
-        """Exchange the device families (the configuration or the device ConfigMap changed)."""
+        """Exchange the device types (the configuration or the device ConfigMap changed)."""
         self.settings = settings
         owned = (device_type.resources() | device_type.parameters() for device_type in device_types)
         self.device_claims.own(frozenset().union(*owned))

@@ -1,5 +1,5 @@
-"""The plugin of one node's Ascend NPUs in HAMi's mode (HAMi ascend-device-plugin): one brand for each type of chip that the node
-has."""
+"""The plugin of one node's Ascend NPUs in HAMi's mode (HAMi ascend-device-plugin): one device type for each type of chip
+that the node has."""
 
 from __future__ import annotations
 
