@@ -227,3 +227,11 @@ def test_the_auditor_of_a_play_tells_what_is_over() -> None:
     for _ in simulation.play([Submission(0, "a", (share(100),))]):
         pass
     assert simulation.violations == ["card GPU-n1-0: memory 80000 of 40000"]
+
+
+def test_a_gate_that_the_play_opens_is_open_whatever_version_of_the_pod_the_dump_has() -> None:
+    template = share(100)
+    meta = {"name": "gated", "namespace": "default", "uid": "gated", "resourceVersion": "7",
+            "annotations": {names.QUEUE_GATE: "true"}}  # fmt: skip
+    spec = {**template["spec"], "schedulingGates": [{"name": names.QUEUE_GATE}]}
+    assert list(played([], pods=[{**template, "metadata": meta, "spec": spec}]).starts) == ["default/gated"]
