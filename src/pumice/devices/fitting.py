@@ -79,8 +79,8 @@ class Fitting:
             self._begin(self._found if len(self._fills) < RUNS else self.shapes)
             return None
         if compares:
-            ours, own = (sum(float(fill.left[:, 0].sum()) for fill in fills) for fills in (self._fills[:RUNS], self._fills[RUNS:]))
-            return self._fitted if ours < own else self._own
+            left = [float(fill.left[:, 0].sum()) for fill in self._fills]
+            return self._fitted if sum(left[:RUNS]) < sum(left[RUNS:]) else self._own
         self._seen += [each for fill in self._fills for each in fill.seen]
         self._left += [float(fill.left[node, 0]) for fill in self._fills for node in fill.at]
         if not self._seen:

@@ -44,7 +44,7 @@ class Session(Protocol):
         """Those that run in it."""
 
     def past(self, since: float, part: float = 1.0) -> bool:
-        """Whether more than this part of its time has passed since then."""
+        """Return whether more than this part of its time has passed since then."""
 
     def looked_at(self) -> Iterable[Job]:
         """Jobs that changed, were tried or had their reasons found."""

@@ -19,7 +19,6 @@ from pumice.devices.fitting import EmptyNode, Fitting
 from pumice.devices.fragmentation import (
     CardPart,
     FreeCard,
-    Shape,
     Shapes,
     each_alone,
     of_cards,
