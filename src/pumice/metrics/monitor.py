@@ -29,12 +29,14 @@ class CardView:
     use: DeviceUse | None = _NOTHING
     slice_: InstanceReading | None = None
     """Its MIG device on that card, instead of a share."""
+    share: str = ""
+    """The allocation's id of a share that it has by claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:
     """One container with cards, in the order in which it sees them. ``touched``: it has a region, or a slice that tells its use;
-    ``last_kernel`` 0 where unknown."""
+    ``last_kernel`` 0 where unknown. ``claim`` and ``request``: by which it has them, else empty."""
 
     namespace: str
     pod: str
@@ -42,6 +44,8 @@ class ContainerView:
     cards: Sequence[CardView] = ()
     touched: bool = False
     last_kernel: int = 0
+    claim: str = ""
+    request: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +146,12 @@ def _containers(views: Sequence[ContainerView], now: float, legacy: bool) -> Ite
         elapsed = max(0, int(now) - view.last_kernel)
         for index, card in enumerate(view.cards):
             uuid, use = escape(card.uuid), card.use or _NOTHING
-            where = f'deviceuuid="{uuid}",'
-            pods = f'podname="{pod}",podnamespace="{namespace}",vdeviceid="{index}",zone="vGPU"'
+            where, of = f'deviceuuid="{uuid}",', ""
+            if view.claim:
+                of = f',claim="{escape(view.claim)}",request="{escape(view.request)}",share="{escape(card.share)}"'
+            pods = f'podname="{pod}",podnamespace="{namespace}",vdeviceid="{index}",zone="vGPU"{of}'
             plain = f'ctrname="{container}",{where}{pods}'
-            hami = f'namespace="{namespace}",pod="{pod}",vdevice_index="{index}",zone="vGPU"'
+            hami = f'namespace="{namespace}",pod="{pod}",vdevice_index="{index}",zone="vGPU"{of}'
             hami = f'container="{container}",device_uuid="{uuid}",{hami}'
             for to, labels in ((known, plain), (newer, hami)):
                 if card.use is not None:
