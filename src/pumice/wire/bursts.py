@@ -1,5 +1,5 @@
-"""What a pod may have of its cards beyond what it asked for, while nobody else needs it: ``pumice.io/burst-memory`` in the unit
-of ``vgpu-memory`` and ``pumice.io/burst-cores`` in percent, both of each card and in all.
+"""The two annotations by which a pod may have more of its cards than it asked for, while nobody else needs it:
+``pumice.io/burst-memory`` in the unit of ``vgpu-memory`` and ``pumice.io/burst-cores`` in percent, totals of each card.
 
 An extended resource has one amount for request and limit. It is the request, by which schedulers count; the limit stands here.
 """
