@@ -15,9 +15,9 @@ from kit.scheduler_daemon import Daemon, create, daemon
 from kit.virtual_time import run_virtually
 
 from pumice.apps.moving import Mover, _at
-from pumice.cli.casefile import Case, engine_of
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of
 from pumice.cli.defrag import opened, taken_over
-from pumice.cli.picture import collect
+from pumice.cli.snapshot_source import collect
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError
 from pumice.scheduler.cycle.defragmenting.asking import Limits
@@ -75,14 +75,14 @@ async def _live(running: Daemon) -> None:
         await running.clock.sleep(0.5)
 
 
-async def picture(running: Daemon, ours: Mapping[str, frozenset[str]]) -> Case:
+async def take_snapshot(running: Daemon, ours: Mapping[str, frozenset[str]]) -> ClusterSnapshot:
     case = opened(await collect(running.cluster, WHERE), ours)
     case.now += 1e9  # by the virtual clock the pods may be younger or older
     return case
 
 
 async def answer(running: Daemon, ours: Mapping[str, frozenset[str]] | None = None) -> Answer:
-    case = await picture(running, ours or {})
+    case = await take_snapshot(running, ours or {})
     return planned(lambda: engine_of(case), case.objects, case.now, GOAL, LIMITS)
 
 
@@ -92,7 +92,7 @@ async def applied(running: Daemon, plan: Answer) -> str:
 
 def mover(running: Daemon, plan: Answer) -> Mover:
     async def again(ours: Mapping[str, frozenset[str]], done: int, moved: Sequence[str]) -> Outlook:
-        case = await picture(running, ours)
+        case = await take_snapshot(running, ours)
         return outlook(lambda: engine_of(case), case.objects, case.now, plan, done, moved, LIMITS)
 
     return Mover(running.cluster, again, running.clock.sleep)
@@ -277,7 +277,7 @@ def test_another_run_for_another_goal_is_not_disturbed() -> None:
         assert "held for pod default/other by another pumice defrag apply" in await applied(running, plan)
         assert await cordons(running) == "GPU-else"
         with pytest.raises(BadInput, match="held for pod default/other"):
-            taken_over(await picture(running, {}), plan.goal)
+            taken_over(await take_snapshot(running, {}), plan.goal)
         await _cordon(running, None)
 
     scenario(story)
@@ -320,7 +320,7 @@ def test_a_run_that_is_killed_anywhere_is_ended_by_the_same_command_again(at: in
             await moving.carry_out(plan)
         await running.clock.sleep(10)
         for _ in range(2):  # the second command has nothing left to do
-            before = taken_over(await picture(running, {}), plan.goal)
+            before = taken_over(await take_snapshot(running, {}), plan.goal)
             late = (await running.cluster.pods())["late"]
             if late["spec"].get("nodeName"):
                 assert await mover_again(running, plan).open(plan.goal) == ""

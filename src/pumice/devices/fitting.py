@@ -171,13 +171,13 @@ class _Fill:
         return of_cards(total, free, cores, slots, alone > 0, self._shapes)
 
 
-def _least_squares(rows: Floats, wanted: Floats, sweeps: int = 300) -> Floats:
+def _least_squares(rows: Floats, wanted: Floats) -> Floats:
     """Return the weights of the columns, none below 0, by which the rows come nearest to what is wanted. The ridge keeps columns
     small that say the same."""
     of_pairs, of_wanted = rows.T @ rows, rows.T @ wanted
     of_pairs[np.diag_indices_from(of_pairs)] += 1e-3 * of_pairs.trace() / len(of_pairs) + 1e-12
     found = np.zeros(len(of_wanted))
-    for _ in range(sweeps):
+    for _ in range(300):
         for at in range(len(found)):
             found[at] = max(0.0, found[at] - (of_pairs[at] @ found - of_wanted[at]) / of_pairs[at, at])
     return found

@@ -176,7 +176,7 @@ class NodePod(Struct, rename="camel", gc=False):
 
     @property
     def mirror(self) -> bool:
-        """Return whether it is the picture of a static pod, or claims to be: the kubelet asks nothing for it."""
+        """Return whether it is the mirror pod of a static pod, or claims to be: the kubelet asks nothing for it."""
         return MIRROR in self.annotations
 
     @property
