@@ -243,7 +243,8 @@ class VgpuAllocator(Allocator):
 
     def _holders(self, pods: Sequence[NodePod]) -> list[mps.MpsClient]:
         alive = {pod.uid for pod in pods if not pod.finished}
-        return [*self.record.holders(pods), *(one for uid in self._mps_clients.keys() & alive for one in self._mps_clients[uid])]
+        clients = (one for uid, mine in self._mps_clients.items() if uid in alive for one in mine)
+        return [*self.record.holders(pods), *clients]
 
     def _bounds(self, work: Work, pods: Sequence[NodePod]) -> Mapping[str, Bounds]:
         """Return what the work's card must hold its clients to: its container and those there already."""
