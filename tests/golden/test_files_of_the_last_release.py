@@ -20,7 +20,7 @@ from pumice.adapters.journal import FileJournal
 from pumice.adapters.region import read_region
 from pumice.adapters.region.extension import read_extension
 from pumice.adapters.region.writer import set_limits
-from pumice.cli.casefile import decisions_of, load, save
+from pumice.cli.cluster_snapshot import decisions_of, load, save
 from pumice.ports.slices import Entry, Phase, Place
 from pumice.wire import limits_page, names
 from pumice.wire.limits_page import GrantedCard, LimitsPage

@@ -15,9 +15,9 @@ from kit.scheduler_daemon import Daemon, create, daemon
 from kit.virtual_time import run_virtually
 
 from pumice.apps.moving import HELD, Mover, _at
-from pumice.cli.casefile import Case, engine_of
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of
 from pumice.cli.defrag import opened, taken_over
-from pumice.cli.picture import collect
+from pumice.cli.snapshot_source import collect
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError
 from pumice.scheduler.cycle.defragmenting.asking import Limits
@@ -77,7 +77,7 @@ async def _live(running: Daemon) -> None:
         await running.clock.sleep(0.5)
 
 
-async def picture(running: Daemon) -> Case:
+async def take_snapshot(running: Daemon) -> ClusterSnapshot:
     case = opened(await collect(running.cluster, WHERE), GOAL.text)
     case.now += 1e9  # by the virtual clock the pods may be younger or older
     return case
@@ -90,7 +90,7 @@ async def before(running: Daemon) -> set[str]:
 
 
 async def answer(running: Daemon) -> Answer:
-    case = await picture(running)
+    case = await take_snapshot(running)
     return planned(lambda: engine_of(case), case.objects, case.now, GOAL, LIMITS)
 
 
@@ -100,7 +100,7 @@ async def applied(running: Daemon, plan: Answer) -> str:
 
 def mover(running: Daemon, plan: Answer) -> Mover:
     async def again(done: int, moved: Sequence[str]) -> Outlook:
-        case = await picture(running)
+        case = await take_snapshot(running)
         return outlook(lambda: engine_of(case), case.objects, case.now, plan, done, moved, LIMITS)
 
     return Mover(running.cluster, again, running.clock.sleep, running.clock.now)

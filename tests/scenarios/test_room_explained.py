@@ -9,7 +9,7 @@ from kit.engine_world import World
 from kit.objects import group, node, pod
 from kit.room_worlds import BUNDLES, WHOLE_GANGS, full, gang
 
-from pumice.cli.casefile import Case, save
+from pumice.cli.cluster_snapshot import ClusterSnapshot, save
 from pumice.cli.main import main
 from pumice.model.errors import BadInput
 from pumice.scheduler.explaining.explain import explain_known
@@ -69,7 +69,7 @@ def test_the_command_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[s
     world.add(pod("late", mib=8192, priority=5))
     objects = {"nodes": list(world.nodes.values()), "pods": list(world.pods.values()), "queues": list(world.queues.values())}
     file = tmp_path / "case.yaml"
-    file.write_text(save(Case(now=world.now, scheduler_conf=BUNDLES, objects=objects)))
+    file.write_text(save(ClusterSnapshot(now=world.now, scheduler_conf=BUNDLES, objects=objects)))
     with pytest.raises(SystemExit) as stopped:
         main(["explain", "--preempt", "pod", "late", "--from", str(file)])
     assert not stopped.value.code

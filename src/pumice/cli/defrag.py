@@ -14,7 +14,7 @@ from pumice.cli.output import document, writable
 from pumice.model.errors import BadInput, nearest
 
 if TYPE_CHECKING:
-    from pumice.cli.casefile import Case
+    from pumice.cli.cluster_snapshot import ClusterSnapshot
     from pumice.scheduler.cycle.defragmenting.asking import Limits
     from pumice.scheduler.explaining.moves import Goal
     from pumice.simulation.moving import Answer, Place
@@ -57,16 +57,16 @@ def plan(
     Exit code 0 with a plan or where none is needed, 1 where none was found.
     """
     # Only here: help and completion need no engine.
-    from pumice.cli.picture import Source, picture
+    from pumice.cli.snapshot_source import Source, take_snapshot
 
     goal, limits = goal_of(wanted, free_cards, model), limits_of(max_moves, min_age)
     _known(output)
     writable(html)
-    case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
+    case = take_snapshot(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
     answer = answered(case, goal, limits)
     show(answer, output)
     if html is not None:
-        from pumice.cli.casefile import engine_of
+        from pumice.cli.cluster_snapshot import engine_of
         from pumice.simulation.pictures import cards_of, moves_page, nodes_of
 
         html.write_text(moves_page(answer, cards_of(engine_of(case), nodes_of(answer))), "utf-8", "replace")
@@ -94,14 +94,14 @@ def apply(
     # Only here: help and completion need no engine and no client.
     from pumice.adapters.kube import KubeClient
     from pumice.apps.moving import Mover
-    from pumice.cli.casefile import engine_of
+    from pumice.cli.cluster_snapshot import engine_of
     from pumice.cli.daemon import access_to_ask
-    from pumice.cli.picture import Source, picture, refreshed
+    from pumice.cli.snapshot_source import Source, refreshed, take_snapshot
     from pumice.simulation.rest_of_plan import outlook
 
     goal, limits = goal_of(wanted, free_cards, model), limits_of(max_moves, min_age)
     source = Source(kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ()))
-    case = picture(source)
+    case = take_snapshot(source)
     before = taken_over(case, goal.text)
     answer = answered(opened(case, goal.text), goal, limits)
     show(answer, "text")
@@ -125,7 +125,7 @@ def apply(
     print(f"{answer.goal}: done")
 
 
-def taken_over(case: Case, goal: str) -> set[str]:
+def taken_over(case: ClusterSnapshot, goal: str) -> set[str]:
     """The nodes on which an earlier run for the same goal holds places. Raises BadInput where a run for another goal does."""
     from pumice.apps.moving import held_for
     from pumice.wire import names
@@ -142,8 +142,8 @@ def taken_over(case: Case, goal: str) -> set[str]:
     return found
 
 
-def opened(case: Case, goal: str) -> Case:
-    """The picture as it is when no places are held for the goal."""
+def opened(case: ClusterSnapshot, goal: str) -> ClusterSnapshot:
+    """The snapshot as it is when no places are held for the goal."""
     from pumice.wire import names
 
     for node in case.objects.get("nodes", ()):
@@ -180,8 +180,8 @@ def limits_of(max_moves: int, min_age: str) -> Limits:
     return Limits(max_moves, duration("--min-age", min_age))
 
 
-def answered(case: Case, goal: Goal, limits: Limits) -> Answer:
-    from pumice.cli.casefile import engine_of
+def answered(case: ClusterSnapshot, goal: Goal, limits: Limits) -> Answer:
+    from pumice.cli.cluster_snapshot import engine_of
     from pumice.simulation.moving import planned
 
     return planned(lambda: engine_of(case), case.objects, case.now, goal, limits)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pumice.cli.casefile import SLICES
+from pumice.cli.cluster_snapshot import SLICES
 
 DOCS = Path(__file__).parents[3] / "docs"
 WRITES = {("", "pods/eviction", "create"), ("", "nodes", "get"), ("", "nodes", "patch"), ("", "configmaps", "get")}
-"""Beside what a picture of the cluster is made of; ``tests/scenarios/test_moving_pods.py`` sees the calls."""
+"""Beside what a snapshot of the cluster is made of; ``tests/scenarios/test_moving_pods.py`` sees the calls."""
 
 
 @pytest.mark.parametrize("page", ["how-to/defragment.md", "zh/how-to/defragment.md"])

@@ -10,7 +10,7 @@ from kit.device_claims import GPU, ClaimWorld, cards, whole
 from kit.objects import node, pod
 
 from pumice.audit.auditor import Books
-from pumice.cli.casefile import Case, engine_of
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of
 from pumice.simulation.changes import added, without
 from pumice.simulation.manifests import unplaced
 from pumice.simulation.outcome import Outcome, outcome_of
@@ -26,7 +26,7 @@ def dumped(world: ClaimWorld) -> dict[str, list[Json]]:
 
 
 def playing(objects: dict[str, list[Json]]) -> Simulation:
-    case = Case(now=2e9, objects=objects)
+    case = ClusterSnapshot(now=2e9, objects=objects)
     return Simulation(engine_of(case), case.now, case.objects)
 
 

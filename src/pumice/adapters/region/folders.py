@@ -7,6 +7,7 @@ import shutil
 import struct
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -60,6 +61,26 @@ class ContainerFolders:
         except OSError as error:
             raise BadRegion(f"{directory}: {error.strerror}", early=True) from error
         return Path(max(files)[1]) if files else None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimFolders:
+    """Where the files of prepared claims lie, beside the folders of containers. Containers write ``regions`` and nothing else."""
+
+    root: Path
+
+    def regions(self, uid: str) -> Path:
+        return self.root / "claims" / uid
+
+    def pages(self, uid: str) -> Path:
+        return self.root / "claim-limits" / uid
+
+    def record(self, uid: str) -> Path:
+        return self.pages(uid) / "claim.json"
+
+    def region(self, uid: str, request: str) -> Path:
+        """The region that all containers of a request have together."""
+        return self.regions(uid) / request.replace("/", "_") / f"{uid}.cache"
 
 
 # -- The limits pages of a node's containers, on the host -------------------------------------------------------------

@@ -38,8 +38,13 @@ class Session(Protocol):
     @property
     def wall(self) -> float: ...
     @property
+    def started(self) -> float: ...
+    @property
     def actions(self) -> frozenset[str]:
         """Those that run in it."""
+
+    def past(self, since: float, part: float = 1.0) -> bool:
+        """Return whether more than this part of its time has passed since then."""
 
     def looked_at(self) -> Iterable[Job]:
         """Jobs that changed, were tried or had their reasons found."""

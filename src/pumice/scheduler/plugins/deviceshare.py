@@ -44,6 +44,10 @@ NOWHERE = -1e18
 """The score of a node on which no shared card takes the pod, though a slot may: behind all others (``LAST_RESORT``)."""
 
 
+FITTING = 0.5
+"""The part of a cycle's time within which it goes on with weights that are fitted to the pods seen."""
+
+
 class DeviceShare(NodeOrder):
     name = "deviceshare"
 
@@ -56,6 +60,7 @@ class DeviceShare(NodeOrder):
         """The tree of queues by which their policies were looked at."""
 
     def open(self, session: Session) -> None:
+        session.state.classes.seen.go_on(lambda: session.past(session.started, FITTING))
         groups = session.state.groups
         if self._queues != (groups.tree, groups.tree.version):
             self._queues = groups.tree, groups.tree.version

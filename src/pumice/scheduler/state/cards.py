@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from pumice.devices.protocol import (
     NO_MARKS,
-    Columns,
     DeviceRequest,
     DeviceSharing,
     Fit,
@@ -269,11 +268,6 @@ class DeviceTable:
         self.states.fit_rows(capacity)
         self._catch_up()
         return np.asarray((self.states.ids[:capacity] if rows is None else self.states.ids[rows]) > 0)
-
-    def columns(self, rows: NDArray[np.intp]) -> Columns:
-        """The cards of these rows."""
-        self._catch_up()
-        return self.states.part(self.states.ids[rows])
 
     def state_of(self, row: int) -> int:
         """Number of the state of a row's cards: equal numbers mean equal cards, equally used (uuids apart)."""

@@ -1,4 +1,4 @@
-"""The engine's picture of the cluster: pods, PodGroups, queues and nodes, fed by watch events, and the ledger.
+"""The engine's view of the cluster: pods, PodGroups, queues and nodes, fed by watch events, and the ledger.
 
 Every method is a synchronous function of values. Bad data sets aside the smallest thing: what was refused stands in
 ``problems`` by object, and everything else goes on.
