@@ -123,9 +123,10 @@ def core_limits_on(region: Path) -> bool | None:
     return None if page is None else not page.lifted
 
 
-def hold_back(region: Path, percent: int, every: float) -> bool:
-    """One more beat of what holds the container back to this percent of its cards' time, the next in ``every`` seconds; 0:
-    nothing does any more. False: there is no page that says so, and the region does."""
+def hold_back(region: Path, percent: int, every: float, burst: int = 0) -> bool:
+    """One more beat of what holds the container back to this percent of its cards' time, or lets it have ``burst`` in place of
+    its cores, the next in ``every`` seconds; 0: nothing does any more. False: there is no page that says so, and the region
+    does."""
     try:
         descriptor = os.open(page_beside(region), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -134,8 +135,8 @@ def hold_back(region: Path, percent: int, every: float) -> bool:
         page = limits_page.parse(os.pread(descriptor, limits_page.BYTES + limits_page.MORE.size, 0))
         if page is None or page.priority is None:
             return False
-        _, beats, _ = limits_page.HELD.unpack(os.pread(descriptor, limits_page.HELD.size, limits_page.HELD_AT))
-        word = limits_page.HELD.pack(percent, (beats + 1) % 0xFFFFFFFF, max(1, round(1000 * every)))
+        _, beats, _, _ = limits_page.HELD.unpack(os.pread(descriptor, limits_page.HELD.size, limits_page.HELD_AT))
+        word = limits_page.HELD.pack(percent, (beats + 1) % 0xFFFFFFFF, max(1, round(1000 * every)), burst)
         os.pwrite(descriptor, word, limits_page.HELD_AT)
     except OSError:
         return False

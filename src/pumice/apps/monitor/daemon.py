@@ -41,6 +41,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice.ports.region import BadRegion, DeviceUse
 from pumice.ports.slices import Place
+from pumice.wire import bursts
 from pumice.wire.nvidia_vgpu import PodDevice
 
 log = logging.getLogger("pumice.monitor")
@@ -268,6 +269,7 @@ class FeedbackRounds:
         self._waited: dict[Key, int] = {}
         self._warned: set[Path] = set()
         self._turn, self._over = threading.Lock(), False
+        self._bursting: frozenset[Key] = frozenset()
         self.waiting: frozenset[Key] = frozenset()
         """The containers whose launches wait since the last round."""
 
@@ -301,6 +303,10 @@ class FeedbackRounds:
         waiting = frozenset(key for key, recent in reported.items() if recent < 0)
         for key in waiting:
             self._beat(paths[key], self._every, _floor(snapshot.usages[key]))
+        bursting = {key: word.burst for key, word in words.items() if word.burst}
+        for key in bursting.keys() | ((self._bursting & reported.keys()) - waiting):
+            hold_back(paths[key], 0, self._every, bursting.get(key, 0))
+        self._bursting = frozenset(bursting)
         for key in (self.waiting & reported.keys()) - waiting:
             self._beat(paths[key], None)
         for uid, container in sorted(waiting ^ self.waiting):
@@ -319,7 +325,9 @@ class FeedbackRounds:
                 limited = usage.claims.utilization_switch != 0 if limited is None else limited
                 uuids = tuple(device.uuid for device in usage.devices)
                 first = goes_first(usage.pod, usage.container)
-                tenants[key] = Tenant(uuids, -usage.pod.priority, recent, limited, self._waited.get(key, 0), first)
+                cores = tuple(device.cores for device in usage.devices)
+                tenants[key] = Tenant(uuids, -usage.pod.priority, recent, limited, self._waited.get(key, 0), first,
+                                      cores, bursts.cores_of(usage.pod.annotations))  # fmt: skip
                 paths[key] = usage.path
         return tenants, paths
 

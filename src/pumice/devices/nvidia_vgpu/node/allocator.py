@@ -16,7 +16,7 @@ from pumice.devices.nvidia_vgpu.assignment import contradiction, excess, stateme
 from pumice.devices.nvidia_vgpu.device_request import container_request
 from pumice.devices.nvidia_vgpu.node import mps
 from pumice.devices.nvidia_vgpu.node.allocations import turns
-from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions, build, opened, places, refusal
+from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions, build, burst_warning, opened, places, refusal
 from pumice.devices.nvidia_vgpu.node.inventory import (
     SharedCard,
     capacity,
@@ -210,12 +210,13 @@ class VgpuAllocator(Allocator):
         self, work: Work, ids: frozenset[str], pods: Sequence[NodePod], rng: random.Random, slices: Sequence[Slice] = ()
     ) -> Serve:
         answer = build(work, self._cards, self._sharing, self._response_options, rng, slices)
+        warnings = [text for text in (work.warning, burst_warning(work, self._sharing)) if text]
         return Serve(
             work.pod,
             work.container,
             replace(answer, bounds=self._bounds(work, pods)),
             None if work.segment == INIT or work.again else PatchPod.of(work.pod.metadata, done(work)),
-            (Event.on_pod(work.pod.metadata, "Warning", "VGPUPartlyServed", work.warning),) if work.warning else (),
+            tuple(Event.on_pod(work.pod.metadata, "Warning", "VGPUPartlyServed", text) for text in warnings),
             finished=work.last,
             summary=" ".join([f"cards={','.join(device.id for device in work.devices)}", *(slice_.uuid for slice_ in slices)]),
             ids=ids,

@@ -78,6 +78,38 @@ def test_the_limits_follow_the_configuration(sharing, devices, expected):
     assert {key: env.get(key) for key in expected} == expected
 
 
+BURST = {names.BURST_MEMORY: "8000", names.BURST_CORES: "80"}
+
+
+@pytest.mark.parametrize(("sharing", "burst"), [(REF, 8000), (replace(REF, factor=10), 80_000)])
+def test_the_page_says_how_far_a_container_may_go_beyond_its_ask_and_the_environment_what_it_asked(sharing, burst):
+    got = serve(allocator(sharing), [pod("p", gives(A), annotations=BURST)], ["x"])
+    page = limits_page.parse(got.answer.files[0].content)
+    assert page is not None
+    assert page.cards == (GrantedCard(A, 3000 * sharing.factor << 20, 50, burst << 20),)
+    assert got.answer.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == f"{3000 * sharing.factor}m"
+    assert got.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("sharing", "devices", "notes", "said"),
+    [
+        (REF, gives(A), {names.BURST_MEMORY: "3000"}, "is 3000, which is not above the 3000 of container train"),
+        (REF, gives(A), {names.BURST_MEMORY: "8Gi "}, "is not a whole number above 0"),
+        (REF, gives(A), {names.BURST_CORES: "500"}, "is not a percentage from 1 to 100"),
+        (REF, gives(A), {names.BURST_CORES: "50"}, "is 50, which is not above the 50 of container train"),
+        (REF, gives(A, 3000, 0), {names.BURST_CORES: "80"}, "has no core limit to exceed"),
+        (replace(REF, limit_cores=False), gives(A), BURST, "no cores are limited on this node"),
+        (replace(REF, mps=True), gives(A), BURST, "shared by MPS"),
+    ],
+)
+def test_a_burst_that_is_not_served_is_told_on_the_pod(sharing, devices, notes, said):
+    found = serve(allocator(sharing), [pod("p", devices, container("train", 1), annotations=notes)], ["x"])
+    assert [(event.reason, said in event.message) for event in found.notes] == [("VGPUPartlyServed", True)]
+    pages = [limits_page.parse(file.content) for file in found.answer.files]
+    assert all(card.burst in (0, 8000 << 20) for page in pages if page for card in page.cards)
+
+
 def test_two_cards_are_numbered_as_the_container_will_see_them():
     two = pod("p", gives(B, 1000, 0) + gives(A, 2000, 0), container("c", 2))
     env = serve(allocator(), [two], ["x", "y"]).answer.env
