@@ -185,7 +185,7 @@ def _by_claim(folders: ClaimFolders, pods: Sequence[NodePod]) -> Iterator[Contai
             for name, request in pod.claims_of(container):
                 users.setdefault((pod.metadata.namespace, name), []).append((pod, container, request))
     for claim in _prepared(folders) if users else ():
-        for request in dict.fromkeys(share.request for share in claim.shares):
+        for request in dict.fromkeys(share.request for share in claim.shares if not share.admin):
             shares = tuple(share for share in claim.shares if share.request == request)
             devices = tuple(_device(share) for share in shares)
             path = folders.region(claim.uid, request) if any(share.limited for share in shares) else None

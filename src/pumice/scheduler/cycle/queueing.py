@@ -37,7 +37,7 @@ def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:
     waiting = [task for task in job.pending.values() if task.gate is Gate.QUEUE]
     if not waiting:
         return
-    may = cycle.framework.lends if beyond else cycle.framework.allocatable
+    may = cycle.framework.may_borrow if beyond else cycle.framework.allocatable
     opened: list[Task] = []
     for task in sorted(waiting, key=cycle.framework.task_order_key):
         amounts = beside_others(task, task.cls.amounts)
@@ -136,7 +136,7 @@ def agreed(cycle: Cycle, task: Task) -> Callable[[Choice], bool] | None:
 def affordable(cycle: Cycle, statement: Statement, *, beyond: bool = False) -> May:
     """Return whether a queue may be charged for a pod that is bound at once; ``beyond`` its share where nobody else needs
     that."""
-    may = cycle.framework.lends if beyond else cycle.framework.allocatable
+    may = cycle.framework.may_borrow if beyond else cycle.framework.allocatable
 
     def pays(queue: QueueState, amounts: Vector) -> bool:
         if not may(queue, amounts):

@@ -12,6 +12,7 @@ from time import perf_counter
 from pumice.effects.vocabulary import Event
 from pumice.scheduler.cycle import reserving, sharding, status
 from pumice.scheduler.cycle.cycle import RETRY, Cycle, Plan
+from pumice.scheduler.cycle.defragmenting import held
 from pumice.scheduler.cycle.defragmenting.carrying import hand_over
 from pumice.scheduler.cycle.over_cycles import ACTION as ALLOCATE
 from pumice.scheduler.cycle.preemption.nominating import redeem, withdraw_idle
@@ -47,6 +48,8 @@ def activate(cycle: Cycle) -> None:
     sharding.look_again(cycle)
     admit(cycle)
     hand_over(cycle)
+    if state.held_places:
+        held.hand_over(cycle)
     state.scheduling_queue.explain_again(state.ledger.table.version, cycle.now)
 
 

@@ -78,7 +78,7 @@ class VgpuAllocator(Allocator):
         self._matcher = Matcher(node, sharing.number, sharing.memory)
         self._answers: dict[frozenset[str], tuple[str, Answer]] = {}
         self._cards: dict[str, SharedCard] = {}
-        self._lent: dict[str, list[mps.MpsClient]] = {}
+        self._mps_clients: dict[str, list[mps.MpsClient]] = {}
         """To init containers, by their pods."""
         self.resource = sharing.number
         self._static = static or StaticSlices()
@@ -244,7 +244,8 @@ class VgpuAllocator(Allocator):
 
     def _holders(self, pods: Sequence[NodePod]) -> list[mps.MpsClient]:
         alive = {pod.uid for pod in pods if not pod.finished}
-        return [*self.record.holders(pods), *(one for uid, lent in self._lent.items() if uid in alive for one in lent)]
+        clients = (one for uid, mine in self._mps_clients.items() if uid in alive for one in mine)
+        return [*self.record.holders(pods), *clients]
 
     def _bounds(self, work: Work, pods: Sequence[NodePod]) -> Mapping[str, Bounds]:
         """Return what the work's card must hold its clients to: its container and those there already."""
@@ -275,7 +276,7 @@ class VgpuAllocator(Allocator):
         self._matcher.settle(work)
         self.record.note(work)
         if work.segment == INIT:
-            self._lent[work.pod.uid] = [(work.pod, work.container, device) for device in work.devices]
+            self._mps_clients[work.pod.uid] = [(work.pod, work.container, device) for device in work.devices]
         self._answers[served.ids] = (served.pod.uid, served.answer)
 
     def unserved(self, served: Serve) -> None:
@@ -295,7 +296,7 @@ class VgpuAllocator(Allocator):
         alive = {pod.uid for pod in pods if not pod.finished}
         self._matcher.prune(alive)
         self.record.keep(alive)
-        self._lent = {uid: lent for uid, lent in self._lent.items() if uid in alive}
+        self._mps_clients = {uid: clients for uid, clients in self._mps_clients.items() if uid in alive}
         self._answers = {ids: entry for ids, entry in self._answers.items() if entry[0] in alive}
         return [PatchPod.of(pod.metadata, FAILED) for pod in leftovers(pods, self._node)]
 

@@ -114,6 +114,8 @@ class ClaimFiles:
 
     def _edits(self, claim: PreparedClaim, request: str, shares: Sequence[ClaimShare]) -> cdi.Edits:
         env = {variables.NVIDIA_VISIBLE_DEVICES: ",".join(dict.fromkeys(one.visible for one in shares))}
+        if any(one.admin for one in shares):  # the runtime mounts NVML then, and nothing that computes
+            env[variables.NVIDIA_DRIVER_CAPABILITIES] = "utility"
         if not any(one.limited for one in shares):
             return cdi.Edits(env=tuple(f"{key}={value}" for key, value in env.items()))
         file = self._folders.region(claim.uid, request)
