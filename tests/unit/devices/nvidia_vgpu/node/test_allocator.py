@@ -94,11 +94,11 @@ def test_the_page_says_how_far_a_container_may_go_beyond_its_ask_and_the_environ
 @pytest.mark.parametrize(
     ("sharing", "devices", "notes", "said"),
     [
-        (REF, gives(A), {names.BURST_MEMORY: "3000"}, "is 3000, which is not above the 3000 of container train"),
+        (REF, gives(A), {names.BURST_MEMORY: "3000"}, "container train: pumice.io/burst-memory: 3000 is not above"),
         (REF, gives(A), {names.BURST_MEMORY: "8Gi "}, "is not a whole number above 0"),
         (REF, gives(A), {names.BURST_CORES: "500"}, "is not a percentage from 1 to 100"),
-        (REF, gives(A), {names.BURST_CORES: "50"}, "is 50, which is not above the 50 of container train"),
-        (REF, gives(A, 3000, 0), {names.BURST_CORES: "80"}, "has no core limit to exceed"),
+        (REF, gives(A), {names.BURST_CORES: "50"}, "50 is not above the 50 that were asked for"),
+        (REF, gives(A, 3000, 0), {names.BURST_CORES: "80"}, "that has no core limit to exceed"),
         (replace(REF, limit_cores=False), gives(A), BURST, "no cores are limited on this node"),
         (replace(REF, mps=True), gives(A), BURST, "shared by MPS"),
     ],
