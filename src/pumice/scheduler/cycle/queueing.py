@@ -45,7 +45,7 @@ def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:
             job.set_gate(task, Gate.OPENING)
             opened.append(task)
         else:
-            task.error = by_queue(no_room(cycle, task, amounts))
+            task.error = by_queue(queue_shortage(cycle, task, amounts))
     allocated = job.counts[Status.PIPELINED]
     if job.ready_count + allocated + sum(task.let_in or not task.gated for task in job.pending.values()) < job.min_available:
         while opened:
@@ -68,7 +68,7 @@ def beside_others(task: Task, amounts: Vector) -> Vector:
     return {name: value and value + kept.get(name, 0) - own.get(name, 0) for name, value in amounts.items()}
 
 
-def no_room(cycle: Cycle, task: Task, amounts: Vector) -> str:
+def queue_shortage(cycle: Cycle, task: Task, amounts: Vector) -> str:
     """Return what is said of a pod for which its queue has no room."""
     assert task.job is not None
     queue = task.job.queue

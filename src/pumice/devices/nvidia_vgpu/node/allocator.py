@@ -36,7 +36,7 @@ from pumice.node.device_list import MESSAGE_LIMIT, Leftovers, Unit, holds, worst
 from pumice.node.matching import Broken
 from pumice.node.mps import Bounds
 from pumice.node.pods import AllocatedIds, Container, NodePod
-from pumice.node.protocol import Allocator, Answer, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
+from pumice.node.protocol import Allocator, Answer, Conflict, Decision, Outdated, Partition, Refuse, Repeat, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Slice
 from pumice.wire import names, variables
@@ -203,7 +203,7 @@ class VgpuAllocator(Allocator):
         if isinstance(wanted, str):
             return Outdated(found.pod, wanted)
         if wanted:
-            return Cut(found.pod, wanted, lambda made: self._serve(found, key, pods, rng, [made[place] for place in wanted]))
+            return Partition(found.pod, wanted, lambda made: self._serve(found, key, pods, rng, [made[one] for one in wanted]))
         return self._serve(found, key, pods, rng)
 
     def _serve(
