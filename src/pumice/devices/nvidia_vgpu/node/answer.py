@@ -103,10 +103,10 @@ def burst_warning(work: Work, sharing: Sharing) -> str:
         return "no burst: a MIG slice holds its container to its size"
     given = {(device.memory, device.cores) for device in work.devices}
     amiss = [text for _, text in bursts.misspelt(notes)]
-    amiss += [text for memory, cores in sorted(given) for text in bursts.pointless(notes, work.container.name, memory, cores)]
+    amiss += [text for memory, cores in sorted(given) for _, text in bursts.pointless(notes, memory, cores)]
     if bursts.cores_of(notes) and not sharing.limit_cores:
         amiss.append("no cores are limited on this node, so none are lent")
-    return f"no burst: {'; '.join(amiss)}" if amiss else ""
+    return f"no burst for container {work.container.name}: {'; '.join(amiss)}" if amiss else ""
 
 
 def places(work: Work, cards: Mapping[str, SharedCard], sharing: Sharing) -> tuple[Place, ...] | str:
