@@ -48,7 +48,7 @@ from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
 from pumice.wire import names
-from pumice_lab.kubelet.proto import deviceplugin_pb2_grpc as rpc
+from pumice_lab.kubelet.proto import services
 from pumice_lab.machine import library_dir
 
 MINUTES = 3
@@ -234,7 +234,7 @@ async def plugin(root: Path, cards: NvmlCards, cluster: FakeCluster) -> AsyncIte
         listed = time.perf_counter() - began
         socket = f"unix://{root / 'nvidia-vgpu-number.sock'}"
         async with grpc.aio.insecure_channel(socket, options=[("grpc.default_authority", "localhost")]) as channel:
-            yield Node(cluster, rpc.DevicePluginStub(channel), uuids, set(units), root / "hook"), listed
+            yield Node(cluster, services.client(channel, pb, "DevicePlugin"), uuids, set(units), root / "hook"), listed
     finally:
         stop.set()
         await asyncio.wait_for(task, 20)

@@ -20,7 +20,7 @@ from kit.results import arguments
 
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
-from pumice.cli.casefile import Case, engine_of
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of
 from pumice.cli.simulation_inputs import BEGIN, shipped_conf
 from pumice.simulation.changes import added, with_policy
 from pumice.simulation.generate import generate
@@ -34,7 +34,7 @@ FLOW = "pods={pods},shape=mixed,arrival=poisson:{rate}/s,duration=lognormal:60s:
 def play(nodes: int, pods: int, period: float) -> dict[str, float]:
     """Return seconds of wall and of CPU time, and what is allocated at the end."""
     objects = added({}, f"nodes={nodes},model=A100-SXM4-80GB")
-    case = Case(now=BEGIN, scheduler_conf=with_policy(shipped_conf(), "binpack"), objects=objects)
+    case = ClusterSnapshot(now=BEGIN, scheduler_conf=with_policy(shipped_conf(), "binpack"), objects=objects)
     submissions = generate("--generate", FLOW.format(pods=pods, rate=nodes / 12), Random(1), [])
     simulation = Simulation(engine_of(case), case.now, case.objects, period)
     gc.freeze()

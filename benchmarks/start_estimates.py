@@ -21,7 +21,7 @@ from kit.results import arguments, save
 from kit.scheduler_confs import conf, sharing
 
 from benchmarks.report import SHORT
-from pumice.cli.casefile import Case, engine_of
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of
 from pumice.simulation.play import Simulation
 from pumice.simulation.starts import RunTimes, starts
 from pumice.wire.share_hours import RunKey, step_of
@@ -36,7 +36,7 @@ RECORDED = 400
 
 @dataclass(frozen=True)
 class World:
-    case: Case
+    case: ClusterSnapshot
     still: dict[str, float]
     """The truth: how long each pod runs still, or will run."""
     times: RunTimes
@@ -88,7 +88,7 @@ def world_of(rng: random.Random) -> World:
         still[f"default/{made['metadata']['name']}"] = owner.time(rng)
         pods.append(made)
     target = f"default/{pods[-1]['metadata']['name']}"
-    case = Case(now=NOW, scheduler_conf=CONF, objects={"nodes": nodes, "pods": pods})
+    case = ClusterSnapshot(now=NOW, scheduler_conf=CONF, objects={"nodes": nodes, "pods": pods})
     return World(case, still, RunTimes.of(recorded.items()), target)
 
 
@@ -108,7 +108,7 @@ def judged(cases: int, seed: int) -> dict[str, Any]:
     for number in range(cases):
         rng = random.Random(f"{seed}/{number}")
         world = world_of(rng)
-        empty = engine_of(Case(now=NOW, scheduler_conf=CONF, objects={"nodes": world.case.objects["nodes"]}))
+        empty = engine_of(ClusterSnapshot(now=NOW, scheduler_conf=CONF, objects={"nodes": world.case.objects["nodes"]}))
         (found,) = starts(lambda world=world: Simulation(engine_of(world.case), NOW, world.case.objects), empty, world.times,  # type: ignore[misc]
                           {world.target}, seed=rng.randrange(2**32))  # fmt: skip
         at = truth(world)

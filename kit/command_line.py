@@ -13,7 +13,7 @@ import msgspec
 from kit.device_world import V100, card, limits, pod_of, vgpu_node
 from kit.scheduler_confs import conf, sharing
 from pumice.cli import flags, reading
-from pumice.cli.casefile import Case, decisions_of, save, trimmed
+from pumice.cli.cluster_snapshot import ClusterSnapshot, decisions_of, save, trimmed
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod
 
@@ -62,7 +62,7 @@ def write_case(folder: Path) -> Path:
         "nodes": [trimmed(msgspec.to_builtins(node), Node)],
         "pods": [trimmed(msgspec.to_builtins(pod), Pod) for pod in pods],
     }
-    case = Case(now=1000.0, scheduler_conf=CONF, objects=objects)
+    case = ClusterSnapshot(now=1000.0, scheduler_conf=CONF, objects=objects)
     case.decisions = decisions_of(case)
     path = folder / "case.json"
     path.write_text(save(case))

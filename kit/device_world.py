@@ -1,4 +1,4 @@
-"""Nodes, pods and a tiny ledger for tests of device families: builders hide what does not matter."""
+"""Nodes, pods and a tiny ledger for tests of device types: builders hide what does not matter."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def pod_of(name: str, *containers: Mapping[str, Any], annotations: Mapping[str, 
 
 @dataclass
 class TinyLedger:
-    """The books of one family on a few nodes, kept the plain way: every grant is remembered and summed anew."""
+    """The cards of one device type on a few nodes, kept the plain way: every grant is remembered and summed anew."""
 
     device_type: DeviceSharing
     inventories: dict[str, Inventory] = field(default_factory=dict)

@@ -131,7 +131,7 @@ class World:
                 self._report(value, gone=False)
 
     def _report(self, obj: Json, *, gone: bool) -> None:
-        """The watch event of a ConfigMap that some family follows."""
+        """The watch event of a ConfigMap that some device type follows."""
         found = convert(ConfigMap, obj)
         for source in {
             source for device_type in self.engine.device_types for source in device_type.reports if source.names(found)

@@ -11,7 +11,7 @@ import grpc
 
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice_lab.kubelet.devices.grpc_plugin import ShortPath
-from pumice_lab.kubelet.proto import deviceplugin_pb2_grpc as rpc
+from pumice_lab.kubelet.proto import services
 
 Answer = Callable[[list[str]], Any]
 
@@ -24,7 +24,7 @@ def plain_answer(ids: list[str]) -> Any:
     return pb.AllocateResponse(container_responses=[pb.ContainerAllocateResponse(envs={"IDS": ",".join(sorted(ids))})])
 
 
-class ScriptedPlugin(rpc.DevicePluginServicer):  # type: ignore[misc]
+class ScriptedPlugin:
     """``calls`` is what it was asked; ``push`` sends a list, ``push(None)`` ends the stream."""
 
     def __init__(self, devices: Sequence[Any], *, answer: Answer = plain_answer, prefers: Answer | None = None,
@@ -47,7 +47,7 @@ class ScriptedPlugin(rpc.DevicePluginServicer):  # type: ignore[misc]
 
     async def serve(self, path: Path) -> None:
         self._server = grpc.aio.server()
-        rpc.add_DevicePluginServicer_to_server(self, self._server)
+        services.serve(self._server, pb, "DevicePlugin", self)
         self._server.add_insecure_port(ShortPath(path).target)
         await self._server.start()
 
@@ -95,6 +95,6 @@ async def register(directory: Path, resource: str, endpoint: str, version: str =
     try:
         async with grpc.aio.insecure_channel(short.target) as channel:
             message = pb.RegisterRequest(version=version, endpoint=endpoint, resource_name=resource)
-            await rpc.RegistrationStub(channel).Register(message)
+            await services.client(channel, pb, "Registration").Register(message)
     finally:
         short.close()

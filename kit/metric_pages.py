@@ -89,8 +89,9 @@ def _monitor() -> str:
     card = CardReading(0, CARD, 4 << 30, 8 << 30, 55, 20, "NVIDIA A100")
     slice_ = InstanceReading(CARD, "MIG-1", "1g.5gb", 0, 7, 0, 1 << 30, 5 << 30)
     train = ContainerView("default", "g-0", "train", [CardView(CARD, 4 << 30, 30, use)], touched=True, last_kernel=1760000000)
+    by_claim = ContainerView("default", "p", "c", [CardView(CARD, 1 << 30, 50, use, share="s")], True, 1760000000, "c", "gpu")
     return monitor_page(MonitorView(
-        [card], [train], [slice_], [CARD], [UnaccountedView(CARD, 2 << 30, "default", "g-0", "train")],
+        [card], [train, by_claim], [slice_], [CARD], [UnaccountedView(CARD, 2 << 30, "default", "g-0", "train")],
         [Trouble("default", "g-0", "train", "memory-limit")], bad=1, strangers=1, silent=2.0), 1760000010.0)  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from kit.virtual_time import under_way
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.apps.node.serving import run_plugins
 from pumice.ports.clock import Clock
-from pumice_lab.kubelet.proto import deviceplugin_pb2_grpc as rpc
+from pumice_lab.kubelet.proto import services
 
 
 def node_cluster(annotations: dict[str, str] | None = None, clock: Clock | None = None) -> FakeCluster:
@@ -33,7 +33,7 @@ def node_cluster(annotations: dict[str, str] | None = None, clock: Clock | None 
     return cluster
 
 
-class FakeKubelet(rpc.RegistrationServicer):
+class FakeKubelet:
     """Dials back on Register, follows the list, and calls Allocate as admissions would."""
 
     def __init__(self, directory: Path) -> None:
@@ -56,7 +56,7 @@ class FakeKubelet(rpc.RegistrationServicer):
         for path in self.directory.glob("*.sock"):
             path.unlink(missing_ok=True)
         self._server = grpc.aio.server()
-        rpc.add_RegistrationServicer_to_server(self, self._server)
+        services.serve(self._server, pb, "Registration", self)
         self._server.add_insecure_port(f"unix://{self.directory / 'kubelet.sock'}")
         await self._server.start()
 
@@ -73,7 +73,7 @@ class FakeKubelet(rpc.RegistrationServicer):
         channel = grpc.aio.insecure_channel(
             f"unix://{self.directory / request.endpoint}", options=[("grpc.default_authority", "localhost")]
         )
-        stub = rpc.DevicePluginStub(channel)
+        stub = services.client(channel, pb, "DevicePlugin")
         with under_way():
             self.options[request.resource_name] = await stub.GetDevicePluginOptions(pb.Empty(), timeout=60)
         self._channels.append(channel)
@@ -128,7 +128,7 @@ class FakeKubelet(rpc.RegistrationServicer):
 
 @asynccontextmanager
 async def plugin_served(settings: Any, device_type: Any, cluster: FakeCluster, clock: Clock) -> AsyncIterator[None]:
-    """A brand's plugin, from when it is ready until it has ended."""
+    """A device type's plugin, from when it is ready until it has ended."""
     stop, ready = asyncio.Event(), asyncio.Event()
     task = asyncio.create_task(run_plugins(settings, device_type, cluster=cluster, clock=clock, rng=random.Random(1), stop=stop,
                                            ready=ready))  # fmt: skip

@@ -28,6 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
 
+from kit.signals import heed_interrupts
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 TYPED = frozenset({"sh", "console", "python"})
@@ -40,6 +42,8 @@ LOOKS = re.compile(r"(pumice (explain|top|ps|status|inspect|usage|doctor|defrag 
 """Commands that change nothing: a reader who is too early types them once more."""
 TELLS = re.compile(r"pumice (doctor|lint|convert|mig plan|replay|diff|defrag plan)\b")
 """Commands that end with 1 when they have something to say."""
+FAREWELL = 60.0
+"""Seconds after Ctrl-C in which a program ends."""
 NOTICE = re.compile(r"pumice [\w ]+: on the emulated machine .*, no real card is used\n")
 VARIES = (
     (r"\x1b\[[0-9;]*m", ""),
@@ -201,7 +205,7 @@ class Reader:
         self.shell = subprocess.Popen(
             ["bash", "--norc"], cwd=self.folder, env={**kept, "HOME": str(home), "PATH": path, "COLUMNS": "130"},
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(answer,), text=True,
-            start_new_session=True)  # fmt: skip
+            start_new_session=True, preexec_fn=heed_interrupts)  # fmt: skip
         os.close(answer)
         self._send(f"set -m\nexec 9>&{answer} {answer}>&-\n")
 
@@ -259,9 +263,11 @@ class Reader:
             self._script(block, beside)
         for job in beside:
             self.demand(f"kill -INT -- -{job}")
-        for job in beside:  # one who sees that it goes on presses Ctrl-C again
-            again = f"[ $((i % 50)) -ne 0 ] || kill -INT -- -{job}"
-            self.type(f"for i in $(seq 600); do kill -0 -- -{job} 2>/dev/null || break; {again}; sleep 0.1; done")
+        for job in beside:
+            there = f"kill -0 -- -{job} 2>/dev/null"
+            code, _ = self.type(f"for i in $(seq {10 * FAREWELL:.0f}); do {there} || break; sleep 0.1; done; ! {there}")
+            if code:
+                raise Failed(f"{block.text}\na program of it goes on {FAREWELL:g} s after Ctrl-C")
             self.demand(f"wait {job} || [ $? -eq 130 ]")
 
     def _script(self, block: Block, beside: list[str]) -> None:

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from kit import hanging
 from kit.seeds import chosen_seed
+from kit.signals import heed_interrupts
 
 # How long one example takes says nothing on a machine that others use too. What gates a change tries the same examples each
 # time: the search for new ones goes on at every desk and in `make soak`.
@@ -77,6 +78,7 @@ _errors = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    heed_interrupts()  # for what tests start and interrupt, though they run behind a shell
     config.stash[_errors] = os.dup(2)  # nothing is captured yet
     chosen_seed()  # before workers start, which inherit it
 

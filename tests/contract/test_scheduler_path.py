@@ -54,7 +54,9 @@ class Scene:
         for name in self.nodes:
             cards = [replace(c, uuid=f"{c.uuid[:-6]}{name[-6:]}") for c in facts(machine_of("2xTesla-V100-SXM2-16GB").cards)]
             cards = [replace(c, uuid=f"{c.uuid}-{c.index}") for c in cards]
-            await self.kube.create(NODES, hollow_node(name, cards, labels={"scene": self.namespace}))
+            node = hollow_node(name, cards)
+            node["metadata"]["labels"]["scene"] = self.namespace
+            await self.kube.create(NODES, node)
 
     async def begin(self) -> None:
         self._stop = asyncio.Event()

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCES = ("src", "lab/src")
 C_SOURCES = ("native", "lab/native")
-NOT_OURS = ("_pb2.py", "_pb2_grpc.py")
+NOT_OURS = "_pb2.py"
 
 FORMS: Mapping[str, str] = {
     "keys": r"[a-z0-9][a-z0-9.-]*\.(?:sh|io|com|dev|k8s\.io)(?:/[\w.*/-]*)?",

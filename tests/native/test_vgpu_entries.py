@@ -83,6 +83,8 @@ BOOKS: dict[str, list[Any]] = {
     "cuDeviceGraphMemTrim": GIVEN_BACK,
     "cuDeviceTotalMem": [TOTAL],
     "cuDeviceTotalMem_v2": [TOTAL],
+    "cuPointerGetAttribute": [0, 1],  # managed memory that a program asked for is told as such
+    "cuPointerGetAttributes": [0, 1],
     "cuMemGetInfo": [TOTAL, 0],
     "cuMemGetInfo_v2": [TOTAL, 0],
 }

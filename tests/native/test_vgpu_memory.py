@@ -236,7 +236,22 @@ def test_more_than_the_card_only_where_it_was_asked_for(card: Path, tmp_path: Pa
     with Tenant(Container(card, tmp_path / "a", limits)) as plain:
         assert plain.ask(f"alloc {41 << 30}") == OUT_OF_MEMORY
     with Tenant(Container(card, tmp_path / "b", {**limits, "CUDA_OVERSUBSCRIBE": "true"})) as willing:
-        assert willing.ask(f"alloc {60 << 30}") == OUT_OF_MEMORY
+        rest = (60 << 30) - CONTEXT * MIB
+        assert willing.ask(f"alloc {rest + 1}") == OUT_OF_MEMORY  # its limit's answer
+        assert willing.ask(f"alloc {rest}") == 0
+        share = machine.open_machine(card).witness().of(willing.pid)
+        assert share is not None
+        assert (share.bytes, share.bytes + share.host) == (USABLE, 60 << 30)
+
+
+def test_what_stands_in_for_device_memory_is_told_as_device_memory(card: Path, tmp_path: Path) -> None:
+    """A program that asked for device memory takes what it is told is managed for something else."""
+    with Tenant(Container(card, tmp_path, {"CUDA_DEVICE_MEMORY_LIMIT": "60g", "CUDA_OVERSUBSCRIBE": "true"})) as tenant:
+        assert tenant.ask(f"alloc {45 << 30}") == 0
+        assert tenant.ask("told_as_managed") == [0, 0]
+        assert tenant.ask("free") == 0
+        assert tenant.ask(f"managed {1 << 30}") == 0
+        assert tenant.ask("told_as_managed") == [1, 1]
 
 
 @pytest.mark.parametrize("oversubscribe", ["true", "<unset>"])
@@ -251,9 +266,10 @@ def test_cuda_and_nvml_tell_one_figure_and_all_that_they_call_free_is_to_be_had(
         one, two = tenant.ask("nvml 0")
         assert total == tenant.ask("total 0") == one[0] == two[0] == min(limit * MIB, USABLE)
         assert free == one[1] == two[1]
+        beyond = limit * MIB - total if oversubscribe == "true" else 0
         blocks = tenant.ask(f"fill {2 * MIB}")
-        assert free - 2 * MIB < blocks * 2 * MIB <= free
-        assert tenant.ask("info") == [free - blocks * 2 * MIB, total]
+        assert free + beyond - 2 * MIB < blocks * 2 * MIB <= free + beyond
+        assert tenant.ask("info") == [free + beyond - blocks * 2 * MIB if beyond == 0 else 0, total]
         assert tenant.ask(f"alloc {2 * MIB}") == OUT_OF_MEMORY
 
 

@@ -13,7 +13,7 @@ from kit.objects import pod
 from kit.seeds import chosen_seed
 from tests.property.test_defragmenting import case_of, fragmented, may_be_moved, shape
 
-from pumice.cli.casefile import engine_of
+from pumice.cli.cluster_snapshot import engine_of
 from pumice.effects.vocabulary import Evict
 from pumice.scheduler.cycle.defragmenting.asking import Limits
 from pumice.scheduler.explaining.moves import ForPod

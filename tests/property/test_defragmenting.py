@@ -16,7 +16,7 @@ from kit.objects import budget, group, node, pod
 from kit.seeds import chosen_seed
 
 from pumice.audit.auditor import audit
-from pumice.cli.casefile import Case, engine_of
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of
 from pumice.scheduler.cycle.defragmenting.asking import Limits
 from pumice.scheduler.cycle.defragmenting.trial import Trial
 from pumice.scheduler.cycle.preemption.victims import stands_without
@@ -92,10 +92,10 @@ def fragmented(seed: int, times: int = 1) -> World | None:
     return None
 
 
-def case_of(world: World) -> Case:
+def case_of(world: World) -> ClusterSnapshot:
     objects = {"nodes": list(world.nodes.values()), "pods": list(world.pods.values()), "queues": list(world.queues.values()),
                "podGroups": list(world.groups.values()), "disruptionBudgets": list(world.budgets.values())}  # fmt: skip
-    return Case(now=1.8e9, scheduler_conf=world.conf, objects=copy.deepcopy(objects))
+    return ClusterSnapshot(now=1.8e9, scheduler_conf=world.conf, objects=copy.deepcopy(objects))
 
 
 # -- brute force: every set of pods, every card for each ----------------------------------------------------------------
@@ -140,7 +140,7 @@ class Brute:
                 yield [one for one in cards if one not in kept]
 
 
-def fewest(case: Case, goal: Goal, most: int) -> int | None:
+def fewest(case: ClusterSnapshot, goal: Goal, most: int) -> int | None:
     """The fewest pods whose moving makes it possible, whatever the order; None: more than that."""
     requested = question(engine_of(case), goal, case.now, Limits(moves=most))
     if requested.search is None:

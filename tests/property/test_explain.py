@@ -14,7 +14,7 @@ from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_
 from kit.scheduler_confs import conf, sharing
 from kit.seeds import chosen_seed
 
-from pumice.cli.casefile import Case, engine_of, trimmed
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of, trimmed
 from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 from pumice.devices.offers import Change
 from pumice.devices.protocol import Fit
@@ -91,12 +91,12 @@ def random_question(rng: random.Random, queues: list[dict[str, Any]]) -> Pod:
     return pod
 
 
-def case_of(nodes: list[Node], pods: list[Pod], queues: list[dict[str, Any]]) -> Case:
+def case_of(nodes: list[Node], pods: list[Pod], queues: list[dict[str, Any]]) -> ClusterSnapshot:
     def plain(obj: Any, kind: type[Any]) -> dict[str, Any]:
         return trimmed(msgspec.to_builtins(obj), kind)
 
     objects = {"nodes": [plain(n, Node) for n in nodes], "pods": [plain(p, Pod) for p in pods], "queues": queues}
-    return Case(now=1000.0, scheduler_conf=CONF, objects=objects)
+    return ClusterSnapshot(now=1000.0, scheduler_conf=CONF, objects=objects)
 
 
 World = tuple[list[Node], list[Pod], list[dict[str, Any]]]

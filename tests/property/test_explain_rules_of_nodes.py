@@ -16,7 +16,7 @@ from kit.objects import node, pod
 from kit.scheduler_confs import conf
 from kit.seeds import chosen_seed
 
-from pumice.cli.casefile import Case, engine_of, trimmed
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of, trimmed
 from pumice.devices.node_rules import REQUIRED
 from pumice.devices.offers import Change
 from pumice.effects.vocabulary import Bind
@@ -93,9 +93,9 @@ def _requests(found: Json) -> Json:
     return requests
 
 
-def case_of(nodes: Sequence[Json], pods: Sequence[Json]) -> Case:
+def case_of(nodes: Sequence[Json], pods: Sequence[Json]) -> ClusterSnapshot:
     kept = {"nodes": [trimmed(n, Node) for n in nodes], "pods": [trimmed(p, Pod) for p in pods]}
-    return Case(now=1000.0, scheduler_conf=CONF, objects=kept)
+    return ClusterSnapshot(now=1000.0, scheduler_conf=CONF, objects=kept)
 
 
 def is_bound(nodes: Sequence[Json], pods: Sequence[Json], requested: Json) -> bool:

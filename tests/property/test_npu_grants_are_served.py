@@ -51,7 +51,7 @@ def of_chip(kind: NpuChip, policy: str = "binpack") -> TinyLedger:
 
 
 def life(kind: NpuChip, rng: random.Random) -> list[tuple[str, int, str]]:
-    """Pods come and go by the family's books; each that holds a slice is a step when it comes, and one when it goes."""
+    """Pods come and go by the device type's usage; each that holds a slice is a step when it comes, and one when it goes."""
     books, there, steps = of_chip(kind, rng.choice(("binpack", "spread", ""))), [], []
     for number in range(STEPS):
         if there and rng.random() < 0.45:

@@ -12,7 +12,7 @@ from kit.objects import node, pod
 from kit.scheduler_confs import conf, sharing
 
 from pumice.cli import main as cli
-from pumice.cli.casefile import Case, engine_of, save
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of, save
 from pumice.simulation.play import Simulation
 from pumice.simulation.starts import RunTimes, Start, starts
 from pumice.wire.share_hours import RunKey, parse_run, seconds_of, step_of
@@ -23,13 +23,13 @@ CONF = conf("priority", "gang", "predicates", sharing("VGPU", SchedulePolicy="bi
 KEY = "default", "default", "train", "vgpu-memory=8000,vgpu-number=1"
 
 
-def requested(case: Case, times: RunTimes, *keys: str) -> list[Start]:
+def requested(case: ClusterSnapshot, times: RunTimes, *keys: str) -> list[Start]:
     empty = engine_of(replace(case, objects={"nodes": case.objects["nodes"]}))
     return starts(lambda: Simulation(engine_of(case), case.now, case.objects), empty, times, keys or None, draws=19)
 
 
-def case_of(*pods: dict[str, object]) -> Case:
-    return Case(now=NOW, scheduler_conf=CONF, objects={"nodes": [node("n1", cards=1, mib=8000)], "pods": list(pods)})
+def case_of(*pods: dict[str, object]) -> ClusterSnapshot:
+    return ClusterSnapshot(now=NOW, scheduler_conf=CONF, objects={"nodes": [node("n1", cards=1, mib=8000)], "pods": list(pods)})
 
 
 def running(name: str, ran: int, **spec: object) -> dict[str, object]:

@@ -13,6 +13,7 @@ NODE, RESOURCES = "tests/scenarios/test_claims_on_a_node.py", "tests/scenarios/t
 CRASHES = "tests/unit/devices/nvidia_vgpu/plugin/test_claim_crashes.py"
 CUT = "tests/unit/devices/nvidia_vgpu/plugin/test_claims_in_mig_mode.py"
 PARTS = "tests/unit/devices/nvidia_vgpu/node/test_claim_partitions.py"
+LOOKS = "tests/unit/devices/nvidia_vgpu/plugin/test_claims_that_look.py"
 ATTACKS = "tests/unit/devices/nvidia_vgpu/plugin/test_claim_attacks.py"
 CASES: dict[int, tuple[str, tuple[str, ...]]] = {
     1: ("claims share a card as long as it has room", (
@@ -41,6 +42,7 @@ CASES: dict[int, tuple[str, tuple[str, ...]]] = {
         f"{PARTS}::test_12_slices_of_a_card_that_is_sick_stay_published_and_take_no_more")),
     13: ("adminAccess consumes nothing, and the API server wants a label", (
         f"{UNIT}::test_13_admin_access_consumes_nothing_and_is_seen_by_nobody",
+        f"{LOOKS}::test_13_who_looks_gets_the_cards_of_others_without_a_share_and_takes_nothing_of_them",
         "lab/tests/contract/test_api_claims.py::test_admin_access_is_for_namespaces_that_are_labelled_for_it")),
     14: ("All while one card is full", (f"{UNIT}::test_14_all_means_full_cards_too",)),
     15: ("half a pool", (f"{UNIT}::test_15_of_half_a_pool_nothing_is_given", f"{DEVICES}::test_an_incomplete_pool_is_named")),

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from kit.device_world import A100, card, limits, pod_of, vgpu_node
 
-from pumice.cli.casefile import Case, engine_of
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of
 from pumice.effects.vocabulary import Bind
 from pumice.scheduler.engine import Engine
 from pumice.wire import names
@@ -32,7 +32,7 @@ def guide_conf(policy: str) -> str:
 
 
 def cluster(policy: str, *nodes: Node) -> Engine:
-    engine = engine_of(Case(scheduler_conf=guide_conf(policy)))
+    engine = engine_of(ClusterSnapshot(scheduler_conf=guide_conf(policy)))
     for node in nodes:
         node.status.allocatable |= {"pods": 110, "cpu": "64", "memory": "256Gi"}
         engine.state.bookings.put_node(node)
@@ -90,7 +90,7 @@ def test_the_guides_mig_pod_gets_the_5_gb_slice_and_vgpu_pods_go_to_the_other_no
 @pytest.mark.parametrize("path", GUIDES, ids=[path.parent.name for path in GUIDES])
 def test_every_guides_configuration_switches_a_family_on(path: Path) -> None:
     text = yaml.safe_load(path.read_text())["data"][names.SCHEDULER_CONF_KEY]
-    assert engine_of(Case(scheduler_conf=text)).device_types
+    assert engine_of(ClusterSnapshot(scheduler_conf=text)).device_types
 
 
 @pytest.mark.parametrize("policy", ["", "binpack", "spread"])
@@ -102,7 +102,7 @@ def test_a_pod_that_names_no_mode_takes_shares_on_any_node_before_a_slot_on_any_
     (arguments,) = [p["arguments"] for tier in text["tiers"] for p in tier["plugins"] if p["name"] == "deviceshare"]
     arguments.pop("deviceshare.ScheduleWeight", None)
     arguments |= {} if weight is None else {"deviceshare.ScheduleWeight": weight}
-    engine = engine_of(Case(scheduler_conf=yaml.safe_dump(text)))
+    engine = engine_of(ClusterSnapshot(scheduler_conf=yaml.safe_dump(text)))
     for node in (mig, plain):
         node.status.allocatable |= {"pods": 110, "cpu": "64", "memory": "256Gi"}
         engine.state.bookings.put_node(node)

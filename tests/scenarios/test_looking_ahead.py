@@ -6,10 +6,12 @@ import pytest
 from kit.engine_world import ALL_PLUGINS, DEVICES_ONLY, World
 from kit.objects import node, pod
 
+from pumice.devices import fitting
 from pumice.journal.freezing import freeze, thaw
 from pumice.scheduler.plugins import stranding
 from pumice.scheduler.state import seen_shapes
 from pumice.wire import names
+from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 AHEAD = DEVICES_ONLY % "lookahead"
 ON = "kubernetes.io/hostname"
@@ -105,7 +107,7 @@ def test_weights_that_are_fitted_go_on_in_an_engine_that_a_journal_has_kept(monk
     seen = world.engine.state.classes.seen
     assert seen.fits, "weights were fitted"
     kept = thaw(freeze(world.engine))
-    monkeypatch.setattr(stranding, "fit", lambda *_: pytest.fail("fitted anew"))
+    monkeypatch.setattr(stranding, "Fitting", lambda *_: pytest.fail("fitted anew"))
     world.add(pod("before", mib=3000))
     world.settle()
     place = world.node_of("before")
@@ -115,3 +117,41 @@ def test_weights_that_are_fitted_go_on_in_an_engine_that_a_journal_has_kept(monk
     world.settle()
     assert world.node_of("after") == place != ""
     assert [fit.weights for fit in kept.state.classes.seen.fits.values()] == [fit.weights for fit in seen.fits.values()]
+
+
+def test_a_fit_goes_on_over_cycles_and_in_an_engine_that_a_journal_has_kept_to_the_same_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Cycles of no length go on by one step each, and place pods all the same."""
+    monkeypatch.setattr(seen_shapes, "ENOUGH", 8)
+    monkeypatch.setattr(fitting, "PODS", 40)
+    found = []
+    for budget, kept in ((float("inf"), False), (0.0, False), (0.0, True)):
+        world = World(DEVICES_ONLY % "fitted")
+        world.add(*(node(f"n{i}", cards=2, mib=8000, cpu="8") for i in range(4)))
+        world.add(*(pod(f"p{i}", mib=(3000, 5000, 2000)[i % 3], cpu=str(1 + i % 2)) for i in range(10)))
+        world.cycle()
+        seen, cycles = world.engine.state.classes.seen, 0
+        assert seen.fitting, "begun"
+        while seen.fitting:
+            assert world.engine.has_work(world.now)
+            world.engine.cycle(world.now, budget=budget)
+            cycles += 1
+            if kept and cycles == 10:
+                world.engine = thaw(freeze(world.engine))
+                seen = world.engine.state.classes.seen
+        found.append([fit.weights for fit in seen.fits.values()])
+        assert (cycles == 1) == (budget > 0)
+    assert found[0] == found[1] == found[2] != []
+
+
+def test_a_fit_under_way_ends_with_the_configuration_that_wanted_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would go on with it, and the scheduler would never rest."""
+    monkeypatch.setattr(seen_shapes, "ENOUGH", 8)
+    world = World(DEVICES_ONLY % "fitted")
+    world.add(node("n1", cards=2, mib=8000), *(pod(f"p{i}", mib=1000) for i in range(10)))
+    world.cycle()
+    assert world.engine.state.classes.seen.fitting
+    world.engine.configure(parse_scheduler_conf(ALL_PLUGINS))
+    world.settle()
+    assert not world.engine.has_work(world.now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,10 +14,10 @@ from kit.objects import node, pod
 from kit.scheduler_daemon import Daemon, create, daemon
 from kit.virtual_time import run_virtually
 
-from pumice.apps.moving import Mover, _at
-from pumice.cli.casefile import Case, engine_of
+from pumice.apps.moving import HELD, Mover, _at
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of
 from pumice.cli.defrag import opened, taken_over
-from pumice.cli.picture import collect
+from pumice.cli.snapshot_source import collect
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError
 from pumice.scheduler.cycle.defragmenting.asking import Limits
@@ -25,6 +25,8 @@ from pumice.scheduler.explaining.moves import ForPod
 from pumice.simulation.moving import Answer, HeldCard, Place, planned
 from pumice.simulation.rest_of_plan import Outlook, outlook
 from pumice.wire import kinds, names
+from pumice.wire.held_places import HeldPlace, render_held_places
+from pumice.wire.volcano import stamp
 
 Json = dict[str, Any]
 WHERE = "volcano-system/volcano-scheduler-configmap"
@@ -75,14 +77,20 @@ async def _live(running: Daemon) -> None:
         await running.clock.sleep(0.5)
 
 
-async def picture(running: Daemon, ours: Mapping[str, frozenset[str]]) -> Case:
-    case = opened(await collect(running.cluster, WHERE), ours)
+async def take_snapshot(running: Daemon) -> ClusterSnapshot:
+    case = opened(await collect(running.cluster, WHERE), GOAL.text)
     case.now += 1e9  # by the virtual clock the pods may be younger or older
     return case
 
 
-async def answer(running: Daemon, ours: Mapping[str, frozenset[str]] | None = None) -> Answer:
-    case = await picture(running, ours or {})
+async def before(running: Daemon) -> set[str]:
+    case = await collect(running.cluster, WHERE)
+    case.now = running.clock.now()
+    return taken_over(case, GOAL.text)
+
+
+async def answer(running: Daemon) -> Answer:
+    case = await take_snapshot(running)
     return planned(lambda: engine_of(case), case.objects, case.now, GOAL, LIMITS)
 
 
@@ -91,23 +99,25 @@ async def applied(running: Daemon, plan: Answer) -> str:
 
 
 def mover(running: Daemon, plan: Answer) -> Mover:
-    async def again(ours: Mapping[str, frozenset[str]], done: int, moved: Sequence[str]) -> Outlook:
-        case = await picture(running, ours)
+    async def again(done: int, moved: Sequence[str]) -> Outlook:
+        case = await take_snapshot(running)
         return outlook(lambda: engine_of(case), case.objects, case.now, plan, done, moved, LIMITS)
 
-    return Mover(running.cluster, again, running.clock.sleep)
+    return Mover(running.cluster, again, running.clock.sleep, running.clock.now)
 
 
 def mover_again(running: Daemon, plan: Answer) -> Mover:
     """As the command makes it that is given again."""
     moving = mover(running, plan)
-    moving.closed = {"n1": frozenset({"GPU-n1-0", "GPU-n1-1"})}
+    moving.nodes = {"n1"}
     return moving
 
 
-async def cordons(running: Daemon) -> str:
+async def holds(running: Daemon) -> str:
+    """What the node says, and what the scheduler has on its books."""
     found = await running.cluster.get(kinds.NODES, "n1")
-    return str((found["metadata"].get("annotations") or {}).get(names.CORDONED_CARDS, ""))
+    booked = [uid for uid in running.scheduler.engine.state.ledger.placements if "held on" in uid]
+    return str((found["metadata"].get("annotations") or {}).get(names.HELD_PLACES, "")) + ", ".join(booked)
 
 
 async def _both_on_cards_of_their_own(running: Daemon) -> Answer:
@@ -120,7 +130,9 @@ def scenario(story: Callable[[Daemon], Awaitable[None]]) -> None:
     async def play() -> None:
         async with two_halves() as running:
             await story(running)
-            assert await cordons(running) == ""
+            await running.clock.sleep(1)
+            assert await holds(running) == ""
+            assert not running.scheduler.engine.state.problems
             await running.audit()
 
     run_virtually(play())
@@ -136,7 +148,7 @@ def test_the_plan_is_carried_out_and_the_promised_pod_starts() -> None:
     scenario(story)
 
 
-def test_an_eviction_that_is_refused_ends_it_and_nothing_stays_cordoned() -> None:
+def test_an_eviction_that_is_refused_ends_it_and_nothing_stays_held() -> None:
     async def story(running: Daemon) -> None:
         plan = await _both_on_cards_of_their_own(running)
 
@@ -200,7 +212,7 @@ def test_an_eviction_without_an_answer_goes_by_what_became_of_the_pod(code: int,
     scenario(story)
 
 
-def test_a_cordon_whose_answer_is_lost_is_opened_all_the_same() -> None:
+def test_a_hold_whose_answer_is_lost_is_ended_all_the_same() -> None:
     async def story(running: Daemon) -> None:
         plan = await _both_on_cards_of_their_own(running)
         asked = []
@@ -217,7 +229,7 @@ def test_a_cordon_whose_answer_is_lost_is_opened_all_the_same() -> None:
     scenario(story)
 
 
-def test_cards_that_cannot_be_opened_are_named_with_the_command_that_opens_them() -> None:
+def test_places_that_stay_held_are_named_with_the_command_that_frees_them() -> None:
     async def story(running: Daemon) -> None:
         plan = await _both_on_cards_of_their_own(running)
         moving = mover(running, plan)
@@ -233,7 +245,7 @@ def test_cards_that_cannot_be_opened_are_named_with_the_command_that_opens_them(
 
         running.cluster.fault = fault  # type: ignore[method-assign]
         assert "was refused" in await moving.carry_out(plan)
-        assert "kubectl annotate node n1 pumice.io/cordoned-cards-" in said[-1], said
+        assert "kubectl annotate node n1 pumice.io/held-places-" in said[-1], said
         running.cluster.fault = lambda verb, path: None  # type: ignore[method-assign]
         assert await mover_again(running, plan).open(plan.goal) == ""
 
@@ -272,13 +284,16 @@ def test_an_api_server_that_is_away_while_a_pod_is_awaited_ends_nothing() -> Non
 def test_another_run_for_another_goal_is_not_disturbed() -> None:
     async def story(running: Daemon) -> None:
         plan = await _both_on_cards_of_their_own(running)
-        held = {names.HELD_FOR_MOVES: "pod default/other: GPU-else", names.CORDONED_CARDS: "GPU-else"}
+        text = render_held_places((HeldPlace(("GPU-n1-0",), stamp(running.clock.now() + 100)),))
+        held = {names.HELD_FOR_MOVES: "pod default/other", names.HELD_PLACES: text}
         await running.cluster.patch(kinds.NODES, "n1", {"metadata": {"annotations": held}})
         assert "held for pod default/other by another pumice defrag apply" in await applied(running, plan)
-        assert await cordons(running) == "GPU-else"
+        assert text in await holds(running)
         with pytest.raises(BadInput, match="held for pod default/other"):
-            taken_over(await picture(running, {}), plan.goal)
-        await _cordon(running, None)
+            await before(running)
+        await running.clock.sleep(101)
+        assert await before(running) == set()
+        assert await applied(running, await answer(running)) == ""
 
     scenario(story)
 
@@ -320,19 +335,92 @@ def test_a_run_that_is_killed_anywhere_is_ended_by_the_same_command_again(at: in
             await moving.carry_out(plan)
         await running.clock.sleep(10)
         for _ in range(2):  # the second command has nothing left to do
-            before = taken_over(await picture(running, {}), plan.goal)
+            there = await before(running)
             late = (await running.cluster.pods())["late"]
             if late["spec"].get("nodeName"):
                 assert await mover_again(running, plan).open(plan.goal) == ""
                 continue
-            rest = await answer(running, before)
+            rest = await answer(running)
             moving = mover(running, rest)
-            moving.closed = before
+            moving.nodes = there
             assert await (moving.carry_out(rest) if rest.moves else moving.open(rest.goal)) == ""
             await running.clock.sleep(10)
         assert await running.bound("late")
 
     scenario(story)
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_run_that_is_killed_and_not_given_again_holds_nothing_beyond_its_time(at: int) -> None:
+    async def story(running: Daemon) -> None:
+        plan = await _both_on_cards_of_their_own(running)
+        moving = mover(running, plan)
+        moving.kube = Mortal(running.cluster, at, behind=True)  # type: ignore[assignment]
+        with contextlib.suppress(Killed):
+            await moving.carry_out(plan)
+        assert "until" in await holds(running)
+        await running.clock.sleep(HELD + 1)
+        await create(running.cluster, pod("more", mib=1000))
+        await running.bind_all("more")
+        assert "held on" not in await holds(running)
+        await running.cluster.patch(kinds.NODES, "n1", {"metadata": {"annotations": {names.HELD_PLACES: None}}})
+
+    scenario(story)
+
+
+def test_a_third_pod_that_comes_while_a_pod_is_moved_takes_neither_its_place_nor_the_one_that_comes_free() -> None:
+    async def story(running: Daemon) -> None:
+        plan = await _both_on_cards_of_their_own(running)
+        moving = mover(running, plan)
+        moving.kube = Crowd(running.cluster, pod("thief", mib=3000), pod("large", mib=8000))  # type: ignore[assignment]
+        assert await moving.carry_out(plan) == ""
+        assert await running.bound("late")
+        assert not await running.bound("large")
+
+    scenario(story)
+
+
+class Noting:
+    """A client whose calls are noted."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.cluster, self.calls = cluster, set[tuple[str, str, str]]()
+
+    def __getattr__(self, verb: str) -> Any:
+        async def call(*args: Any, **more: Any) -> Any:
+            self.calls.add((verb, args[0].plural, more.get("subresource", "")))
+            return await getattr(self.cluster, verb)(*args, **more)
+
+        return call
+
+
+def test_a_plan_is_carried_out_with_the_rights_that_the_how_to_names() -> None:
+    async def story(running: Daemon) -> None:
+        plan = await _both_on_cards_of_their_own(running)
+        moving = mover(running, plan)
+        moving.kube = noting = Noting(running.cluster)  # type: ignore[assignment]
+        assert await moving.carry_out(plan) == ""
+        nodes = {("get", "nodes", ""), ("patch", "nodes", "")}
+        assert noting.calls == nodes | {("list", "pods", ""), ("create", "pods", "eviction")}
+
+    scenario(story)
+
+
+class Crowd:
+    """A client of which others come to know whom it evicts, and come themselves before the pod is made anew."""
+
+    def __init__(self, cluster: Any, *pods: Json) -> None:
+        self.cluster, self.pods = cluster, pods
+
+    def __getattr__(self, verb: str) -> Any:
+        async def call(*args: Any, **more: Any) -> Any:
+            answer = await getattr(self.cluster, verb)(*args, **more)
+            if verb == "create" and more.get("subresource") == "eviction":
+                for one in self.pods:
+                    await create(self.cluster, one)
+            return answer
+
+        return call
 
 
 def test_a_card_is_no_part_of_another_card_with_a_longer_number() -> None:

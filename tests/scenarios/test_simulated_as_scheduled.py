@@ -12,7 +12,7 @@ from kit.scheduler_daemon import CONF, Daemon, daemon
 from kit.virtual_time import run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
-from pumice.cli.casefile import Case, engine_of
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of
 from pumice.ports.cluster import Json
 from pumice.simulation import manifests
 from pumice.simulation.play import Simulation, Submission
@@ -71,7 +71,7 @@ def of(submission: Submission) -> dict[str, Any]:
 
 
 def simulated(submissions: list[Submission]) -> tuple[dict[str, tuple[str, str]], int]:
-    case = Case(now=1e9, scheduler_conf=CONF, objects={"nodes": machines()})
+    case = ClusterSnapshot(now=1e9, scheduler_conf=CONF, objects={"nodes": machines()})
     simulation = Simulation(engine_of(case), case.now, case.objects)
     for _ in simulation.play(submissions):
         pass

@@ -5,6 +5,8 @@
 
 #define MIB (1ull << 20)
 
+CUresult cuMemAllocManaged(CUdeviceptr *, size_t, unsigned);
+
 static void the_last_byte_can_be_had_and_no_more(void)
 {
     fresh_machine("memory_mib=8192 context_mib=300");
@@ -17,6 +19,27 @@ static void the_last_byte_can_be_had_and_no_more(void)
     EQUAL(free_now(), 0);
     OK(cuMemFree_v2(all));
     EQUAL(free_now(), (8192 - 300) * MIB);
+    drop_machine();
+}
+
+static void managed_memory_gives_way_to_what_has_to_lie_on_the_card(void)
+{
+    fresh_machine("memory_mib=8192 context_mib=300");
+    begin(0);
+    uint64_t base = free_now();
+    CUdeviceptr managed, more, own;
+    OK(cuMemAllocManaged(&managed, base + 2000 * MIB, 1)); /* more than there is */
+    EQUAL(free_now(), 0);
+    EQUAL(cuMemAlloc_v2(&own, base + 2 * MIB), 2);         /* with nobody's help does that fit, and nobody moves for it */
+    EQUAL(free_now(), 0);
+    OK(cuMemAlloc_v2(&own, 5000 * MIB));
+    EQUAL(free_now(), 0);
+    OK(cuMemAllocManaged(&more, 1000 * MIB, 1));
+    OK(cuMemFree_v2(more));
+    OK(cuMemFree_v2(own));
+    EQUAL(free_now(), 5000 * MIB);
+    OK(cuMemFree_v2(managed));
+    EQUAL(free_now(), base);
     drop_machine();
 }
 
@@ -357,6 +380,7 @@ int main(int argc, char **argv)
         return 0;
     }
     apart(the_last_byte_can_be_had_and_no_more);
+    apart(managed_memory_gives_way_to_what_has_to_lie_on_the_card);
     apart(a_large_block_costs_nothing_and_keeps_its_bytes);
     apart(filling_and_copying_a_large_block_touches_little);
     apart(a_hundred_thousand_live_blocks_are_no_burden);

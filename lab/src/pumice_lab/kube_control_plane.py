@@ -51,9 +51,9 @@ class KubeControlPlane:
                 await process.wait()
 
 
-def find_assets(environ: Mapping[str, str] = os.environ) -> Path:
+def find_assets() -> Path:
     """The directory with the binaries. Raises BadInput that says how to get one."""
-    named = environ.get("KUBEBUILDER_ASSETS", "")
+    named = os.environ.get("KUBEBUILDER_ASSETS", "")
     if not named:
         raise BadInput("the real control plane needs its binaries: run `export KUBEBUILDER_ASSETS=$(make -s kube)`")
     directory = Path(named)

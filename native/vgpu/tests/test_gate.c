@@ -88,6 +88,28 @@ static void who_is_held_back_by_the_page_keeps_a_share_for_as_long_as_somebody_b
     free(map.region);
 }
 
+/* What its neighbours leave it: never less than what it asked for, and gone with who says so. */
+static void who_may_have_more_has_what_is_left_for_as_long_as_somebody_beats(void)
+{
+    struct limits_page page = {.count = 2, .cards = {{"GPU-1", 0, 30}, {"GPU-2", 0, 0}}, .more = {.magic = PAGE_MORE_MAGIC, .beats = 100, .beat_ms = 1000}};
+    struct region_map map = {.region = new_region(), .slot = -1, .page = &page};
+    page.more.burst = 70;
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 0), 70);
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 1), 0); /* it has no limit to exceed */
+    page.more.burst = 20;
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 0), 30);
+    page.more.burst = 70;
+    page.more.held = 5; /* more important work runs */
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 0), 5);
+    page.more.held = 0;
+    page.lifted = 1;
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 0), 0);
+    page.lifted = 0;
+    time_ns += 4100 * MS;
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 0), 30);
+    free(map.region);
+}
+
 static void activity_is_told_without_undoing_a_block(void)
 {
     struct region_map map = {.region = new_region(), .slot = -1};
@@ -211,6 +233,7 @@ int main(void)
     the_gate_follows_limit_policy_and_switch();
     a_limits_page_stands_above_the_region();
     who_is_held_back_by_the_page_keeps_a_share_for_as_long_as_somebody_beats();
+    who_may_have_more_has_what_is_left_for_as_long_as_somebody_beats();
     activity_is_told_without_undoing_a_block();
     a_closed_gate_is_looked_at_every_5_ms();
     nobody_waits_for_a_word_of_the_dead();

@@ -1,8 +1,8 @@
 """Carrying a plan of ``pumice defrag`` out: one eviction at a time, stopped where the world is not what the plan saw.
 
-The scheduler decides where each pod goes. The cards that the plan keeps are cordoned while pods are moved, and open again at the
-end, whatever happened; a run that was killed leaves them marked on their nodes, and the next one for the same goal takes them
-over. Nothing is undone: a pod that was moved stays where it is.
+The scheduler decides where each pod goes. The nodes' annotations say meanwhile which cards take nobody, and for whom places are
+held, each until a time; at the end they say nothing more, whatever happened. What a run that was killed left there ends by
+itself, or with the next run for the same goal. Nothing is undone: a pod that was moved stays where it is.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.simulation.moving import Answer, MoveView, Place
 from pumice.simulation.rest_of_plan import Outlook
 from pumice.wire import kinds, names
+from pumice.wire.held_places import HeldPlace, parse_held_places, render_held_places
+from pumice.wire.volcano import moment, stamp
 
 Json = dict[str, Any]
 LOOK_EVERY = 1.0
@@ -28,6 +30,8 @@ UNCLEAR = frozenset({0, 408, 500, 502, 503, 504})
 """Answers after which what was asked for may have been done all the same."""
 DOUBTS = 10
 """Looks at a pod of which it is not known whether it was evicted."""
+HELD: Final = 600.0
+"""Seconds for which places are held, from each step on: twice as long as it takes at most, for clocks differ."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 """Separator of the UUIDs of cards in annotations."""
 
@@ -38,15 +42,16 @@ class Stopped(Exception):
 
 @dataclass(slots=True)
 class Mover:
-    """``again``: a look at the rest of the plan, from the world as it is without the cards in that mapping being cordoned, after
-    so many moves that made pods with these uids."""
+    """``again``: a look at the rest of the plan, from the world as it is without what we hold, after so many moves that made pods
+    with these uids. ``now``: the time of day."""
 
     kube: Cluster
-    again: Callable[[Mapping[str, frozenset[str]], int, Sequence[str]], Awaitable[Outlook]]
+    again: Callable[[int, Sequence[str]], Awaitable[Outlook]]
     sleep: Callable[[float], Awaitable[None]]
+    now: Callable[[], float]
     say: Callable[[str], None] = print
-    closed: dict[str, frozenset[str]] = field(default_factory=dict)
-    """The cards that are cordoned by us, or may be, by node."""
+    nodes: set[str] = field(default_factory=set)
+    """Those on which we hold something, or may."""
 
     async def carry_out(self, plan: Answer) -> str:
         """Return why it stopped; empty when the goal is met."""
@@ -65,17 +70,17 @@ class Mover:
         return why or left
 
     async def open(self, goal: str) -> str:
-        """Open the cards that are cordoned by us. Returns what stays cordoned, and how people open it; empty: nothing."""
+        """Hold nothing any more. Returns what stays held, and how people end that; empty: nothing."""
         left = {}
-        for node in [node for node, cards in self.closed.items() if cards]:
+        for node in sorted(self.nodes):
             try:
-                self.closed[node] = await self._write(node, goal, frozenset())
+                await self._write(node, goal, ())
             except (ApiError, Stopped) as error:
                 if not isinstance(error, ApiError) or error.code != 404:
                     left[node] = str(error)
         return "; ".join(
-            f"cards of {node} stay cordoned ({why}): the same command again opens them, "
-            f"or kubectl annotate node {node} {names.CORDONED_CARDS}- {names.HELD_FOR_MOVES}-"
+            f"places on {node} stay held for {HELD / 60:.0f} minutes ({why}): the same command again frees them, "
+            f"or kubectl annotate node {node} {names.HELD_PLACES}- {names.HELD_FOR_MOVES}-"
             for node, why in left.items()
         )
 
@@ -85,11 +90,13 @@ class Mover:
         for step, move in enumerate(plan.moves):
             if await self._reached(plan, step, seen, done):
                 break
-            await self._cordon(plan.goal, {one.node: frozenset(one.uuids) for one in move.closed})
+            closed = ((one.node, "", "", one.uuids) for one in move.closed)
+            await self._hold(plan.goal, [*closed, *_held_for([move], waits=False)])
             done.append(await self._move(move, seen))
             seen.add(done[-1])
             self.say(f"{step + 1}/{len(plan.moves)} {move.pod}: {'evicted, it waits' if move.waits else 'runs again'}")
-        await self._cordon(plan.goal, {})
+        starts = ((start.target.node, start.uid, "", _uuids(start.target)) for start in plan.starts)
+        await self._hold(plan.goal, [*starts, *_held_for(plan.moves[: len(done)], waits=True)])
         await self._started(plan)
 
     # -- one step -------------------------------------------------------------------------------------------------
@@ -109,7 +116,7 @@ class Mover:
         for uid, pod in pods.items():
             if uid not in seen and pod["spec"].get("nodeName") and _held(pod, cards):
                 raise Stopped(f"{pod['metadata']['namespace']}/{pod['metadata']['name']} has come onto a card of the plan")
-        found = await self.again(self.closed, step, done)
+        found = await self.again(step, done)
         if found.why:
             raise Stopped(f"looked at again, {len(plan.moves) - step} moves do not lead there: {found.why}")
         return found.reached
@@ -169,51 +176,60 @@ class Mover:
                 raise
             return list(unknown)
 
-    # -- cordoned cards -------------------------------------------------------------------------------------------
+    # -- places that are held -------------------------------------------------------------------------------------
 
-    async def _cordon(self, goal: str, cards: Mapping[str, frozenset[str]]) -> None:
-        """Cordon these cards, and open those that we cordoned before; what others cordoned stays."""
-        for node in sorted({*self.closed, *cards}):
-            wanted = cards.get(node, frozenset())
-            if wanted != self.closed.get(node, frozenset()):
-                self.closed[node] = await self._write(node, goal, wanted)
+    async def _hold(self, goal: str, places: Iterable[Wanted]) -> None:
+        """Hold these places from now on, and no others."""
+        until, by_node = stamp(self.now() + HELD), dict[str, list[HeldPlace]]()
+        for node, pod, controller, cards in places:
+            if cards:
+                by_node.setdefault(node, []).append(HeldPlace(tuple(cards), until, pod, controller))
+        for node in sorted({*self.nodes, *by_node}):
+            await self._write(node, goal, tuple(by_node.get(node, ())))
 
-    async def _write(self, name: str, goal: str, wanted: frozenset[str]) -> frozenset[str]:
-        """Returns those that are cordoned by us now. Raises Stopped where another run holds cards of the node."""
+    async def _write(self, name: str, goal: str, places: tuple[HeldPlace, ...]) -> None:
+        """Raises Stopped where another run holds places on the node."""
         for again in range(CONFLICTS):
             node = await self.kube.get(kinds.NODES, name)
-            found = node["metadata"].get("annotations") or {}
-            if (other := held_for(found)) and other[0] != goal:
-                raise Stopped(f"cards of {name} are held for {other[0]} by another pumice defrag apply")
-            ours = self.closed.get(name, frozenset())
-            theirs = [word for word in _words(found.get(names.CORDONED_CARDS, "")) if word not in ours]
-            more = wanted - set(theirs)
-            notes = {names.CORDONED_CARDS: ",".join([*theirs, *sorted(more)]) or None,
-                     names.HELD_FOR_MOVES: f"{goal}: {','.join(sorted(more))}" if more else None}  # fmt: skip
+            other = held_for(node["metadata"].get("annotations") or {}, self.now())
+            if other and other != goal:
+                raise Stopped(f"places on {name} are held for {other} by another pumice defrag apply")
+            notes = {names.HELD_PLACES: render_held_places(places) if places else None,
+                     names.HELD_FOR_MOVES: goal if places else None}  # fmt: skip
             body = {"metadata": {"annotations": notes, "resourceVersion": node["metadata"].get("resourceVersion")}}
-            self.closed[name] = ours | more  # before it is written: the answer may be lost
+            self.nodes.add(name)  # before it is written: the answer may be lost
             try:
                 await self.kube.patch(kinds.NODES, name, body)
             except ApiError as error:
                 if error.code != 409 or again == CONFLICTS - 1:
                     raise
             else:
-                return more
-        return wanted
+                if not places:
+                    self.nodes.discard(name)
+                return
 
 
-def held_for(annotations: Mapping[str, str]) -> tuple[str, frozenset[str]] | None:
-    """The goal for which a run holds cards of a node, and their UUIDs; None where none does."""
-    goal, colon, cards = annotations.get(names.HELD_FOR_MOVES, "").rpartition(": ")
-    return (goal, frozenset(_words(cards))) if colon else None
+Wanted = tuple[str, str, str, Sequence[str]]
+"""Node, uid of a pod and of its controller, and cards."""
+
+
+def _held_for(moves: Iterable[MoveView], *, waits: bool) -> Iterator[Wanted]:
+    """Yield the places of those that are made anew, of those that wait for others to have gone, or of the others."""
+    return ((move.target.node, move.uid, move.owner, _uuids(move.target)) for move in moves if move.waits == waits)
+
+
+def _uuids(place: Place) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(held.uuid for held in place.cards))
+
+
+def held_for(annotations: Mapping[str, str], now: float) -> str:
+    """Return the goal for which a run holds places on a node; empty where none does, or its time is over."""
+    goal, places = annotations.get(names.HELD_FOR_MOVES, ""), parse_held_places(annotations.get(names.HELD_PLACES, ""))
+    return goal if not isinstance(places, str) and any((moment(place.until) or 0.0) > now for place in places) else ""
 
 
 def uid_of(pod: Json) -> str:
     return str(pod["metadata"].get("uid", ""))
-
-
-def _words(text: str) -> list[str]:
-    return [word for word in (part.strip() for part in text.split(",")) if word]
 
 
 def _owners(pod: Json) -> Iterator[str]:

@@ -132,6 +132,12 @@ class Books:
                           "cpu": self.have[name]["cpu"] if cards else 0})  # fmt: skip
         return total
 
+    def shares_on(self, name: str) -> Iterator[tuple[str, str, str]]:
+        """Yield UUID, pod (its uid, or else its key) and node of each share of the node's cards."""
+        if any(card.shares for card in self.cards_on[name]):
+            yield from ((device[0], key, name) for key, (node, _, devices) in self._held.items() if node == name
+                        for device in devices)  # fmt: skip
+
     def node_over(self, name: str) -> list[str]:
         have = self.have[name]
         over = [(resource, amount) for resource, amount in self.used[name].items() if amount > have[resource]]

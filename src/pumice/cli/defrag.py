@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from pumice.cli.output import document, writable
 from pumice.model.errors import BadInput, nearest
 
 if TYPE_CHECKING:
-    from pumice.cli.casefile import Case
+    from pumice.cli.cluster_snapshot import ClusterSnapshot
     from pumice.scheduler.cycle.defragmenting.asking import Limits
     from pumice.scheduler.explaining.moves import Goal
     from pumice.simulation.moving import Answer, Place
@@ -56,16 +57,16 @@ def plan(
     Exit code 0 with a plan or where none is needed, 1 where none was found.
     """
     # Only here: help and completion need no engine.
-    from pumice.cli.picture import Source, picture
+    from pumice.cli.snapshot_source import Source, take_snapshot
 
     goal, limits = goal_of(wanted, free_cards, model), limits_of(max_moves, min_age)
     _known(output)
     writable(html)
-    case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
+    case = take_snapshot(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
     answer = answered(case, goal, limits)
     show(answer, output)
     if html is not None:
-        from pumice.cli.casefile import engine_of
+        from pumice.cli.cluster_snapshot import engine_of
         from pumice.simulation.pictures import cards_of, moves_page, nodes_of
 
         html.write_text(moves_page(answer, cards_of(engine_of(case), nodes_of(answer))), "utf-8", "replace")
@@ -93,26 +94,26 @@ def apply(
     # Only here: help and completion need no engine and no client.
     from pumice.adapters.kube import KubeClient
     from pumice.apps.moving import Mover
-    from pumice.cli.casefile import engine_of
+    from pumice.cli.cluster_snapshot import engine_of
     from pumice.cli.daemon import access_to_ask
-    from pumice.cli.picture import Source, picture, refreshed
+    from pumice.cli.snapshot_source import Source, refreshed, take_snapshot
     from pumice.simulation.rest_of_plan import outlook
 
     goal, limits = goal_of(wanted, free_cards, model), limits_of(max_moves, min_age)
     source = Source(kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ()))
-    case = picture(source)
+    case = take_snapshot(source)
     before = taken_over(case, goal.text)
-    answer = answered(opened(case, before), goal, limits)
+    answer = answered(opened(case, goal.text), goal, limits)
     show(answer, "text")
 
     async def run() -> str:
         async with KubeClient(access_to_ask(source.kubeconfig)) as kube:
 
-            async def again(ours: Mapping[str, frozenset[str]], done: int, moved: Sequence[str]) -> Outlook:
-                case = opened(await refreshed(kube, source), ours)
+            async def again(done: int, moved: Sequence[str]) -> Outlook:
+                case = opened(await refreshed(kube, source), goal.text)
                 return outlook(lambda: engine_of(case), case.objects, case.now, answer, done, moved, limits)
 
-            mover = Mover(kube, again, asyncio.sleep, closed=before)
+            mover = Mover(kube, again, asyncio.sleep, time.time, nodes=before)
             return await (mover.carry_out(answer) if answer.moves else mover.open(goal.text))
 
     why = asyncio.run(run()) if answer.moves or before else ""
@@ -124,32 +125,31 @@ def apply(
     print(f"{answer.goal}: done")
 
 
-def taken_over(case: Case, goal: str) -> dict[str, frozenset[str]]:
-    """The cards that an earlier run for the same goal left cordoned, by node. Raises BadInput where a run for another goal holds
-    some."""
+def taken_over(case: ClusterSnapshot, goal: str) -> set[str]:
+    """The nodes on which an earlier run for the same goal holds places. Raises BadInput where a run for another goal does."""
     from pumice.apps.moving import held_for
+    from pumice.wire import names
 
-    found = {}
+    found = set()
     for node in case.objects.get("nodes", ()):
-        held = held_for(node["metadata"].get("annotations") or {})
-        if held is not None and held[0] != goal:
-            raise BadInput(f"cards of {node['metadata']['name']} are held for {held[0]} by another pumice defrag apply; one that "
-                           "was killed is ended by the same command again")  # fmt: skip
-        if held is not None:
-            found[node["metadata"]["name"]] = held[1]
+        name, notes = node["metadata"]["name"], node["metadata"].get("annotations") or {}
+        other = held_for(notes, case.now)
+        if other and other != goal:
+            raise BadInput(f"places on {name} are held for {other} by another pumice defrag apply; one that was killed is ended "
+                           "by the same command again, or by itself after some minutes")  # fmt: skip
+        if notes.get(names.HELD_FOR_MOVES) == goal:
+            found.add(name)
     return found
 
 
-def opened(case: Case, ours: Mapping[str, frozenset[str]]) -> Case:
-    """The picture as it is when the cards that we cordoned are open."""
+def opened(case: ClusterSnapshot, goal: str) -> ClusterSnapshot:
+    """The snapshot as it is when no places are held for the goal."""
     from pumice.wire import names
 
     for node in case.objects.get("nodes", ()):
         notes = node["metadata"].get("annotations") or {}
-        mine = ours.get(node["metadata"]["name"], frozenset())
-        if mine and names.CORDONED_CARDS in notes:
-            left = [word for word in map(str.strip, notes[names.CORDONED_CARDS].split(",")) if word not in mine]
-            notes[names.CORDONED_CARDS] = ",".join(left)
+        if notes.get(names.HELD_FOR_MOVES) == goal:
+            notes.pop(names.HELD_PLACES, None)
     return case
 
 
@@ -180,8 +180,8 @@ def limits_of(max_moves: int, min_age: str) -> Limits:
     return Limits(max_moves, duration("--min-age", min_age))
 
 
-def answered(case: Case, goal: Goal, limits: Limits) -> Answer:
-    from pumice.cli.casefile import engine_of
+def answered(case: ClusterSnapshot, goal: Goal, limits: Limits) -> Answer:
+    from pumice.cli.cluster_snapshot import engine_of
     from pumice.simulation.moving import planned
 
     return planned(lambda: engine_of(case), case.objects, case.now, goal, limits)

@@ -26,14 +26,14 @@ def dump(
     The file holds no environment variables, commands or images' secrets, and the decisions that follow from it.
     """
     # Only here: help and completion need no engine.
-    from pumice.cli.casefile import decisions_of, save
-    from pumice.cli.picture import Source, picture
+    from pumice.cli.cluster_snapshot import decisions_of, save
+    from pumice.cli.snapshot_source import Source, take_snapshot
 
-    case = picture(Source(kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ()), runs=True))
-    case.decisions = decisions_of(case)
-    text = save(case)
+    snapshot = take_snapshot(Source(kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ()), runs=True))
+    snapshot.decisions = decisions_of(snapshot)
+    text = save(snapshot)
     if output is None:
         sys.stdout.write(text + "\n")
     else:
         output.write_text(text + "\n", "utf-8")
-        print(f"{output}: {len(case.objects['nodes'])} nodes, {len(case.objects['pods'])} pods")
+        print(f"{output}: {len(snapshot.objects['nodes'])} nodes, {len(snapshot.objects['pods'])} pods")

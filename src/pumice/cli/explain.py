@@ -11,7 +11,7 @@ from pumice.cli.output import writable
 from pumice.model.errors import BadInput
 
 if TYPE_CHECKING:
-    from pumice.cli.casefile import Case
+    from pumice.cli.cluster_snapshot import ClusterSnapshot
 
 KINDS = {
     "pod": ("pod", "pods", "po"),
@@ -74,7 +74,7 @@ def main(
     PodGroup lacks; what a queue deserves, uses, borrows and waits for; how the pods of a workload fare; who waits for what."""
     # Only here: help and completion need no engine.
     from pumice.cli.page_link import print_page_link
-    from pumice.cli.picture import Source, picture
+    from pumice.cli.snapshot_source import Source, take_snapshot
 
     if not name:
         kind, _, name = kind.partition("/")
@@ -86,8 +86,8 @@ def main(
     if html is not None and not start:
         raise BadInput("--html goes with --start")
     writable(html)
-    case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ()), runs=start))
-    _show(case, meant, namespace, name, output, start=start, preempt=preempt, html=html)
+    snapshot = take_snapshot(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ()), runs=start))
+    _show(snapshot, meant, namespace, name, output, start=start, preempt=preempt, html=html)
     if file is None and output != "json":
         view, query = _view_of(meant, namespace or "default", name)
         print_page_link(kubeconfig, view, **query)
@@ -103,36 +103,36 @@ def _view_of(meant: str, namespace: str, name: str) -> tuple[str, dict[str, str]
     return (view, {"namespace": namespace, "name": name}) if view else ("search", {"q": name})
 
 
-def _show(case: Case, meant: str, namespace: str | None, name: str, output: str, *, start: bool, preempt: bool,
+def _show(snapshot: ClusterSnapshot, meant: str, namespace: str | None, name: str, output: str, *, start: bool, preempt: bool,
           html: Path | None) -> None:  # fmt: skip
-    from pumice.cli.casefile import engine_of
+    from pumice.cli.cluster_snapshot import engine_of
     from pumice.cli.explain_starts import show_starts
     from pumice.cli.explain_workloads import OWNERS, show_group, show_queue, show_waiting, show_workload, workload_of
-    from pumice.cli.explanation import show, show_room, units_of
+    from pumice.cli.explanation import show, show_preemption, units_of
     from pumice.scheduler.explaining.explain import explain
     from pumice.scheduler.explaining.queues import queue_view
-    from pumice.scheduler.explaining.what_if import explain_room
+    from pumice.scheduler.explaining.what_if import explain_preemption
     from pumice.scheduler.explaining.workloads import explain_group
 
     if start:
-        show_starts(case, meant, namespace, name, output, html)
+        show_starts(snapshot, meant, namespace, name, output, html)
         return
     if meant == "waiting":
-        show_waiting(case, namespace, output)
+        show_waiting(snapshot, namespace, output)
         return
     namespace = namespace or "default"
     if meant in OWNERS:
-        show_workload(workload_of(case, meant, namespace, name), output)
+        show_workload(workload_of(snapshot, meant, namespace, name), output)
         return
     if meant == "queue":
-        show_queue(queue_view(engine_of(case), name, case.now), output)
+        show_queue(queue_view(engine_of(snapshot), name, snapshot.now), output)
         return
     if meant == "podgroup":
-        show_group(explain_group(engine_of(case), namespace, name, case.now), output)
+        show_group(explain_group(engine_of(snapshot), namespace, name, snapshot.now), output)
         return
     if preempt:
-        show_room(explain_room(engine_of(case), namespace, name, case.now), output)
+        show_preemption(explain_preemption(engine_of(snapshot), namespace, name, snapshot.now), output)
         return
-    pod = case.pod(namespace, name)
-    engine = engine_of(case)
-    show(explain(engine, pod, now=case.now), output, units_of(engine.device_types))
+    pod = snapshot.pod(namespace, name)
+    engine = engine_of(snapshot)
+    show(explain(engine, pod, now=snapshot.now), output, units_of(engine.device_types))

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from pumice.cli.casefile import Case, engine_of
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of
 from pumice.cli.output import document
 from pumice.cli.tables import GAP, end_of, model_of, print_whole
 from pumice.model.errors import BadInput, nearest
@@ -145,24 +145,24 @@ NAMES_SHOWN = 5
 COLUMNS = ("QUEUE", "JOB", "PODS", "PRIORITY", "WAITS", "FOR", "WHY")
 
 
-def workload_of(case: Case, kind: str, namespace: str, name: str) -> WorkloadView:
-    """Raises BadInput where nothing in the picture belongs to such an object."""
+def workload_of(snapshot: ClusterSnapshot, kind: str, namespace: str, name: str) -> WorkloadView:
+    """Raises BadInput where nothing in the snapshot belongs to such an object."""
     owner = OWNERS[kind]
-    kept = [convert(Workload, item) for item in case.objects.get("replicaSets", ())]
+    kept = [convert(Workload, item) for item in snapshot.objects.get("replicaSets", ())]
     sets = {s.metadata.name for s in kept if s.metadata.namespace == namespace and _owned(s.metadata, owner, name)}
 
     def belongs(meta: Meta) -> bool:
         by_set = owner == "Deployment" and any(_owned(meta, "ReplicaSet", each) for each in sets)
         return meta.namespace == namespace and (by_set or _owned(meta, owner, name))
 
-    pods = [convert(Pod, item) for item in case.objects.get("pods", ())]
-    groups = [group.metadata for group in (convert(PodGroup, item) for item in case.objects.get("podGroups", ()))]
+    pods = [convert(Pod, item) for item in snapshot.objects.get("pods", ())]
+    groups = [group.metadata for group in (convert(PodGroup, item) for item in snapshot.objects.get("podGroups", ()))]
     found, theirs = [pod for pod in pods if belongs(pod.metadata)], [f"{g.namespace}/{g.name}" for g in groups if belongs(g)]
     if not (found or theirs or sets):
         metas = [pod.metadata for pod in pods if pod.metadata.namespace == namespace] + [s.metadata for s in kept]
         beside = {each.name for meta in metas for each in meta.owner_references if each.kind == owner}
         raise BadInput(f"no {owner} {namespace}/{name} that has made a pod or a PodGroup{nearest(name, sorted(beside))}")
-    return explain_workload(engine_of(case), owner, f"{namespace}/{name}", found, theirs, case.now)
+    return explain_workload(engine_of(snapshot), owner, f"{namespace}/{name}", found, theirs, snapshot.now)
 
 
 def _owned(meta: Meta, kind: str, name: str) -> bool:
@@ -188,15 +188,15 @@ def show_workload(found: WorkloadView, output: str) -> None:
         console.print(f"What would let one of them in: pumice explain pod {escape(first)} -n {escape(namespace)}")
 
 
-def show_waiting(case: Case, namespace: str | None, output: str) -> None:
+def show_waiting(snapshot: ClusterSnapshot, namespace: str | None, output: str) -> None:
     """Print all that wait, of one namespace or of all. Raises BadInput for an output that we do not know."""
-    found = [each for each in waiting_pods(engine_of(case), case.now) if namespace in (None, each.job.partition("/")[0])]
+    found = [each for each in waiting_pods(engine_of(snapshot), snapshot.now) if namespace in (None, each.job.partition("/")[0])]
     if output == "json":
         print(msgspec.json.format(msgspec.json.encode([asdict(each) for each in found]), indent=2).decode())
         return
     console = _console(output)
     if found:
-        print_whole(console, waiting_table(found, case.now, all_of_them=output == "wide"))
+        print_whole(console, waiting_table(found, snapshot.now, all_of_them=output == "wide"))
     else:
         console.print("Nobody waits.")
 

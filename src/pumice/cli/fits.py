@@ -39,9 +39,9 @@ def fits(
     Exit code 0 when it fits, 1 when it does not.
     """
     # Only here: help and completion need no engine.
-    from pumice.cli.casefile import engine_of
+    from pumice.cli.cluster_snapshot import engine_of
     from pumice.cli.explanation import show, units_of
-    from pumice.cli.picture import Source, picture
+    from pumice.cli.snapshot_source import Source, take_snapshot
     from pumice.devices.lint import lint_files
     from pumice.scheduler.explaining.explain import OVERTAKEN, explain
 
@@ -50,16 +50,16 @@ def fits(
     for finding in lint_files({str(pod_file): text}):
         print(finding, file=sys.stderr)  # what is asked may not be what was meant
     pods = pods_of(pod_file, documents)
-    case = picture(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
+    snapshot = take_snapshot(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
     taken = True
     for pod in pods:
-        engine = engine_of(case)
+        engine = engine_of(snapshot)
         named = with_claims(scheduled_by(pod, engine.state.pods.scheduler_names), documents, engine.state.device_claims)
         for entry, template in unmade(named):
             print(f"{pod_file}: claim {entry}: no ResourceClaimTemplate {template} in this file; write it beside the pod",
                   file=sys.stderr)  # fmt: skip
-        engine.state.pods.put(named, case.now)
-        found = explain(engine, named, now=case.now)
+        engine.state.pods.put(named, snapshot.now)
+        found = explain(engine, named, now=snapshot.now)
         if named.spec.scheduler_name != (pod.spec.scheduler_name or names.KUBE_SCHEDULER):
             found = replace(found, gates=(f"{UNNAMED}; write schedulerName: {named.spec.scheduler_name}", *found.gates))
         show(found, output, units_of(engine.device_types))

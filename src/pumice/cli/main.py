@@ -97,8 +97,8 @@ def complete_for_kubectl() -> None:
 
 def run_safely(program: str, run: Callable[[], None]) -> None:
     """Run a program of ours: signals, closed pipes and what the system refuses end it as they should."""
-    prepare()
     try:
+        prepare()
         try:
             run()
         finally:

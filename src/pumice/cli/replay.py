@@ -41,21 +41,21 @@ def replay(
 
 
 def _dump(file: Path, output: str) -> bool:
-    from pumice.cli.casefile import decisions_of, load
+    from pumice.cli.cluster_snapshot import decisions_of, load
 
-    case = load(file)
-    now = decisions_of(case)
+    snapshot = load(file)
+    now = decisions_of(snapshot)
     if output == "json":
-        print(document({"same": now == case.decisions, "decisions": now, "written": case.decisions}))
-        return now == case.decisions
+        print(document({"same": now == snapshot.decisions, "decisions": now, "written": snapshot.decisions}))
+        return now == snapshot.decisions
     for decision in now:
-        mark = " " if decision in case.decisions else "+"
+        mark = " " if decision in snapshot.decisions else "+"
         print(f"{mark} {sentence(decision)}")
-    for decision in case.decisions:
+    for decision in snapshot.decisions:
         if decision not in now:
             print(f"- {sentence(decision)}")
-    print("the same decisions as in the file" if now == case.decisions else "the decisions differ (+ now, - in the file)")
-    return now == case.decisions
+    print("the same decisions as in the file" if now == snapshot.decisions else "the decisions differ (+ now, - in the file)")
+    return now == snapshot.decisions
 
 
 def _journal(path: Path, output: str) -> bool:

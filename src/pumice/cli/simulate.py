@@ -91,7 +91,7 @@ def simulate(
 
 
 def _played(variant: Variant, period: float, interrupted: list[int]) -> Outcome:
-    from pumice.cli.casefile import engine_of
+    from pumice.cli.cluster_snapshot import engine_of
     from pumice.simulation.outcome import outcome_of
     from pumice.simulation.play import Simulation
 

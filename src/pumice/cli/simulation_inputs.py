@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from pumice.cli.casefile import SLICES, Case, engine_of, trimmed
+from pumice.cli.cluster_snapshot import SLICES, ClusterSnapshot, engine_of, trimmed
 from pumice.cli.fits import documents_of, scheduled_by, templates
-from pumice.cli.picture import Source, picture
+from pumice.cli.snapshot_source import Source, take_snapshot
 from pumice.cli.streams import read, read_rows
 from pumice.model.errors import BadInput, nearest
 from pumice.simulation.changes import added, outages, queue_of, recut, with_policy, without
@@ -63,7 +63,7 @@ class Variant:
     """One play: the cluster with its configuration, who arrives, and which nodes fail."""
 
     name: str
-    case: Case
+    case: ClusterSnapshot
     submissions: Sequence[Submission]
     outages: Sequence[Outage] = field(default_factory=tuple)
 
@@ -75,7 +75,7 @@ def variants_of(asked: Inputs) -> list[Variant]:
     case = _cluster(asked, traces, found_there)
     arriving = _arriving(asked, case, traces, found_there)
     changes = _changes(asked)
-    found: list[tuple[str, Case, set[str]]] = [("", case, set())]
+    found: list[tuple[str, ClusterSnapshot, set[str]]] = [("", case, set())]
     if changes:
         changed, gone = _changed(case, asked)
         found = [*found, (changes, changed, gone)] if case.objects.get("nodes") else [("", changed, gone)]
@@ -127,11 +127,11 @@ def _manifest(path: Path) -> Iterator[Manifest]:
             yield Manifest(at, item)
 
 
-def _cluster(asked: Inputs, traces: Sequence[tuple[str, str]], manifests: Sequence[Manifest]) -> Case:
+def _cluster(asked: Inputs, traces: Sequence[tuple[str, str]], manifests: Sequence[Manifest]) -> ClusterSnapshot:
     if asked.dump is not None or asked.kubeconfig is not None:
-        case = picture(Source(file=asked.dump, kubeconfig=asked.kubeconfig))
+        case = take_snapshot(Source(file=asked.dump, kubeconfig=asked.kubeconfig))
     else:
-        case = Case(now=BEGIN, scheduler_conf=shipped_conf())
+        case = ClusterSnapshot(now=BEGIN, scheduler_conf=shipped_conf())
     objects = {kind: list(found) for kind, found in case.objects.items()}
     for file, text in traces:
         if lists_nodes(text):
@@ -193,7 +193,7 @@ def shipped_conf() -> str:
 
 
 def _arriving(
-    asked: Inputs, case: Case, traces: Sequence[tuple[str, str]], manifests: Sequence[Manifest]
+    asked: Inputs, case: ClusterSnapshot, traces: Sequence[tuple[str, str]], manifests: Sequence[Manifest]
 ) -> list[Submission]:
     """All submissions in the order of their time."""
     tasks = [task for file, text in traces if not lists_nodes(text) for task in tasks_of(text, file)]
@@ -219,7 +219,7 @@ def _arriving(
     return sorted(found, key=lambda one: one.at)
 
 
-def _say_unknown_models(tasks: Iterable[Task], case: Case) -> None:
+def _say_unknown_models(tasks: Iterable[Task], case: ClusterSnapshot) -> None:
     """Name the models of cards that pods of a trace ask for and no node has."""
     there = {(node["metadata"].get("labels") or {}).get(MODEL, "") for node in case.objects.get("nodes", ())} - {""}
     asked = Counter(model for task in tasks for model in task.models if not there.intersection(task.models))
@@ -285,7 +285,7 @@ def _changes(asked: Inputs) -> str:
     return ", ".join(said)
 
 
-def _changed(case: Case, asked: Inputs) -> tuple[Case, set[str]]:
+def _changed(case: ClusterSnapshot, asked: Inputs) -> tuple[ClusterSnapshot, set[str]]:
     objects, device_config, gone = case.objects, case.device_config, set()
     for text in asked.add:
         objects = added(objects, text)
@@ -297,7 +297,7 @@ def _changed(case: Case, asked: Inputs) -> tuple[Case, set[str]]:
     return replace(case, objects=objects, device_config=device_config), gone
 
 
-def _configurations(asked: Inputs, case: Case) -> Iterator[tuple[str, str]]:
+def _configurations(asked: Inputs, case: ClusterSnapshot) -> Iterator[tuple[str, str]]:
     alike = Counter(path.name for path in asked.confs)
     named = [path.name if alike[path.name] == 1 else str(path) for path in asked.confs]
     confs = [(name, read(path)) for name, path in zip(named, asked.confs, strict=True)] or [("", case.scheduler_conf)]

@@ -234,8 +234,8 @@ async def claims_in(kube: Cluster) -> tuple[list[Json], list[Json]]:
 
 def queues_of(kubeconfig: Path) -> list[QueueView]:
     """As an engine under the cluster's configuration sees them."""
-    from pumice.cli.casefile import engine_of
-    from pumice.cli.picture import Source, collect
+    from pumice.cli.cluster_snapshot import engine_of
+    from pumice.cli.snapshot_source import Source, collect
     from pumice.scheduler.explaining.queues import queue_views
 
     case = _ask(kubeconfig, lambda kube: collect(kube, Source().configmap))

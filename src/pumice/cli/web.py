@@ -76,7 +76,7 @@ def configured_by(names: frozenset[str]) -> Callable[[Cluster], Awaitable[Config
     is told itself."""
 
     async def configured(kube: Cluster) -> Configuration:
-        from pumice.cli.picture import Source, configuration
+        from pumice.cli.snapshot_source import Source, configuration
         from pumice.web.following import Configuration
 
         case = await configuration(kube, Source().configmap)

@@ -28,6 +28,9 @@ OVER = 1.3
 PODS = 800
 """About so many are placed in a fill: so many nodes take part, in these bounds."""
 FEWEST, MOST = 8, 96
+AT_ONCE, SWEEPS_AT_ONCE = 4, 10
+"""Pods that come in one step of a fit, and sweeps of its least squares."""
+SWEEPS = 300
 PARTS = 100
 """Weights are rounded to such parts, so that another machine's last bits change nothing."""
 
@@ -41,36 +44,64 @@ class EmptyNode(Struct, frozen=True, order=True):
     takes: tuple[bool, ...]
 
 
-def fit(shapes: Shapes, nodes: Sequence[EmptyNode], how: Stranding) -> dict[Shape, tuple[float, float]]:
-    """Return for each shape what counts of it: of cards that it cannot use now, and of those that will be left over."""
-    totals = [total for node in nodes for total, _ in node.cards]
-    if not len(shapes) or not totals:
-        return {}
-    worth = _worth(shapes, float(np.median(totals)))
-    pods = OVER * len(totals) / len(nodes) / max(float(shapes.weight @ worth), 1e-3)
-    count = max(FEWEST, min(MOST, int(PODS / pods)))
-    listed = sorted(nodes)
-    chosen = [listed[at * len(listed) // count] for at in range(count)]
-    own = fitted = dict.fromkeys(shapes.shapes, (1.0, how.ahead))
-    found = shapes
+class Fitting:
+    """A fit as far as it has come, in steps of a few milliseconds. Its weights are those of the shapes and nodes that it began
+    with, however many cycles its steps are spread over; it is data, so a journal's snapshot has it."""
 
-    def fills(by: Shapes, number: int) -> list[_Fill]:
-        rngs = [Random(RUNS * number + run) for run in range(RUNS)]
-        return [_Fill(by, rng.sample(chosen, count), how).by(rng, worth) for rng in rngs]
+    def __init__(self, shapes: Shapes, nodes: Sequence[EmptyNode], how: Stranding) -> None:
+        totals = [total for node in nodes for total, _ in node.cards]
+        self.shapes, self._how = shapes, how
+        self._worth = _worth(shapes, float(np.median(totals)))
+        pods = OVER * len(totals) / len(nodes) / max(float(shapes.weight @ self._worth), 1e-3)
+        count = max(FEWEST, min(MOST, int(PODS / pods)))
+        listed = sorted(nodes)
+        self._nodes = [listed[at * len(listed) // count] for at in range(count)]
+        self._own = dict.fromkeys(shapes.shapes, (1.0, how.ahead))
+        self._fitted = self._own
+        self._found = shapes
+        """With the weights found so far."""
+        self._round = 0
+        self._fills: list[_Fill] = []
+        """Those of this round, of which the last one may be under way."""
+        self._squares: _LeastSquares | None = None
+        self._seen: list[Floats] = []
+        self._left: list[float] = []
 
-    seen: list[Floats] = []
-    left: list[float] = []
-    for number in range(ROUNDS):
-        played = fills(found, number)
-        seen += [each for fill in played for each in fill.seen]
-        left += [fill.left[node, 0] for fill in played for node in fill.at]
-        weights = np.rint(_least_squares(np.array(seen), np.array(left)) * PARTS) / PARTS if seen else np.zeros(0)
+    def step(self) -> dict[Shape, tuple[float, float]] | None:
+        """Go on a little. Return for each shape what counts of it, once that is known: of cards that it cannot use now, and of
+        those that will be left over."""
+        compares = self._round == ROUNDS
+        if self._squares is not None:
+            return self._weigh(self._squares.weights) if self._squares.step() else None
+        if self._fills and self._fills[-1].step():
+            return None
+        if len(self._fills) < RUNS * (1 + compares):
+            self._begin(self._found if len(self._fills) < RUNS else self.shapes)
+            return None
+        if compares:
+            left = [float(fill.left[:, 0].sum()) for fill in self._fills]
+            return self._fitted if sum(left[:RUNS]) < sum(left[RUNS:]) else self._own
+        self._seen += [each for fill in self._fills for each in fill.seen]
+        self._left += [float(fill.left[node, 0]) for fill in self._fills for node in fill.at]
+        if not self._seen:
+            return self._own  # nobody found a place
+        self._squares = _LeastSquares(np.array(self._seen), np.array(self._left))
+        return None
+
+    def _begin(self, by: Shapes) -> None:
+        """The next fill of this round; those that are compared see the same pods come."""
+        rng = Random(RUNS * self._round + len(self._fills) % RUNS)
+        self._fills.append(_Fill(by, rng.sample(self._nodes, len(self._nodes)), self._how).by(rng, self._worth))
+
+    def _weigh(self, found: Floats) -> dict[Shape, tuple[float, float]] | None:
+        """Go on to the next round by these weights."""
+        weights = np.rint(found * PARTS) / PARTS
         if not weights.any():
-            return own  # nobody found a place, or nothing was left
-        fitted = dict(zip(shapes.shapes, zip(*weights.reshape(2, -1).tolist(), strict=True), strict=True))
-        found = shapes.fitted(fitted)
-    over = [sum(float(fill.left[:, 0].sum()) for fill in fills(by, ROUNDS)) for by in (found, shapes)]
-    return fitted if over[0] < over[1] else own
+            return self._own  # nothing was left
+        self._fitted = dict(zip(self.shapes.shapes, zip(*weights.reshape(2, -1).tolist(), strict=True), strict=True))
+        self._found = self.shapes.fitted(self._fitted)
+        self._round, self._fills, self._squares = self._round + 1, [], None
+        return None
 
 
 def _worth(shapes: Shapes, total: float) -> Floats:
@@ -100,17 +131,26 @@ class _Fill:
         self.at: list[int] = []
         """The nodes where that was."""
         self._fewer: dict[int, tuple[Floats, int]] = {}
+        self._coming: list[int] = []
 
     def by(self, rng: Random, worth: Floats) -> _Fill:
         """Let pods come until they have asked for more than there is. ``worth``: the cards that each shape asks for."""
         asked, cards = 0.0, OVER * self.left[:, 2].sum()
-        kinds = range(len(self._shapes))
-        for kind in rng.choices(kinds, self._shapes.weight.tolist(), k=4 * PODS):
-            self._put(kind)
-            asked += worth[kind]
+        for kind in rng.choices(range(len(self._shapes)), self._shapes.weight.tolist(), k=4 * PODS):
+            self._coming.append(kind)
+            asked += float(worth[kind])
             if asked >= cards:
                 break
+        self._coming.reverse()
         return self
+
+    def step(self) -> bool:
+        """Let the next few pods come. Return whether there were any."""
+        now = self._coming[-AT_ONCE:]
+        del self._coming[-AT_ONCE:]
+        for kind in reversed(now):
+            self._put(kind)
+        return bool(now)
 
     def _put(self, kind: int) -> None:
         known, until = self._fewer.get(kind, (None, 0))
@@ -171,13 +211,24 @@ class _Fill:
         return of_cards(total, free, cores, slots, alone > 0, self._shapes)
 
 
-def _least_squares(rows: Floats, wanted: Floats, sweeps: int = 300) -> Floats:
-    """Return the weights of the columns, none below 0, by which the rows come nearest to what is wanted. The ridge keeps columns
-    small that say the same."""
-    of_pairs, of_wanted = rows.T @ rows, rows.T @ wanted
-    of_pairs[np.diag_indices_from(of_pairs)] += 1e-3 * of_pairs.trace() / len(of_pairs) + 1e-12
-    found = np.zeros(len(of_wanted))
-    for _ in range(sweeps):
+class _LeastSquares:
+    """The weights of the columns, none below 0, by which the rows come nearest to what is wanted. The ridge keeps columns small
+    that say the same."""
+
+    def __init__(self, rows: Floats, wanted: Floats) -> None:
+        self._of_pairs, self._of_wanted = rows.T @ rows, rows.T @ wanted
+        self._of_pairs[np.diag_indices_from(self._of_pairs)] += 1e-3 * self._of_pairs.trace() / len(self._of_pairs) + 1e-12
+        self.weights = np.zeros(len(self._of_wanted))
+        self._left = SWEEPS
+
+    def step(self) -> bool:
+        """Some more sweeps. Return whether it is done."""
+        for _ in range(SWEEPS_AT_ONCE):
+            self._sweep()
+        self._left -= SWEEPS_AT_ONCE
+        return self._left <= 0
+
+    def _sweep(self) -> None:
+        found, of_pairs, of_wanted = self.weights, self._of_pairs, self._of_wanted
         for at in range(len(found)):
             found[at] = max(0.0, found[at] - (of_pairs[at] @ found - of_wanted[at]) / of_pairs[at, at])
-    return found

@@ -21,7 +21,7 @@ class Occupant:
 
 
 class WhatIf(Protocol):
-    """The scheduler's filter over some picture of the cluster. Asking changes nothing."""
+    """The scheduler's filter over some snapshot of the cluster. Asking changes nothing."""
 
     def fits(self, pod: Pod) -> str:
         """A node that takes the pod, or the empty string."""

@@ -36,7 +36,7 @@ class Inventory(Struct, frozen=True):
 
     cards: tuple[Card, ...] = ()
     problems: tuple[str, ...] = ()
-    config: Any = None  # what the family wants to remember per node, e.g. the geometries of its models
+    config: Any = None  # what the device type wants to remember per node, e.g. the geometries of its models
 
 
 def offers(node: Node, resource: str) -> bool:
@@ -48,7 +48,7 @@ def offers(node: Node, resource: str) -> bool:
 
 
 class DeviceRequest(Struct, frozen=True):
-    """A pod's request of a family. Equal ``key`` means: any card choice for one is a choice for the other.
+    """A pod's request of a device type. Equal ``key`` means: any card choice for one is a choice for the other.
 
     ``key`` therefore contains everything of the pod that ``fit`` and ``score`` look at (counts, memory, cores,
     allow lists, mode, spread group, exclusivity rules), and nothing else.
@@ -175,7 +175,7 @@ class Ranking(ABC):
 
 
 class LateQuota(Protocol):
-    """For a family of which ``quota`` may leave out what only a card can tell: the memory of whole cards and of percentages."""
+    """For a device type whose ``quota`` may leave out what only a card can tell: the memory of whole cards and of percentages."""
 
     def known_late(self, device_request: DeviceRequest) -> bool:
         """Return whether it does so for this ask."""
@@ -204,8 +204,8 @@ class Planned(Struct, frozen=True):
 
 
 class Planner(ABC):
-    """For a family whose cards are cut into slices, so that it matters who gets which: pods are laid out together. The layout is
-    a wish: ``fit`` looks at the books as they are, as for every other pod."""
+    """For a device type whose cards are partitioned, so that it matters who gets which slice: pods are laid out together. The
+    layout is a hint: ``fit`` looks at what is in use, as for every other pod."""
 
     @abstractmethod
     def plannable(self, device_request: DeviceRequest) -> bool:
@@ -221,8 +221,8 @@ class Planner(ABC):
 
 
 class Tunables(Struct, frozen=True):
-    """The parts of a pod's text that can be changed so that it asks for less, by name; empty where the family has nothing of the
-    kind."""
+    """The parts of a pod's text that can be changed so that it asks for less, by name; empty where the device type has nothing
+    of the kind."""
 
     count: str = ""
     memory: str = ""
@@ -245,8 +245,8 @@ class Tunables(Struct, frozen=True):
 
 
 class Series(Struct, frozen=True):
-    """The beginnings of the names of a family's series on the scheduler's metrics page: those of its cards, and those of its pods
-    that are told apart by namespace."""
+    """The prefixes of the names of a device type's series on the scheduler's metrics page: of its cards, and of its pods, told
+    apart by namespace."""
 
     cards: str
     pods: str
@@ -270,7 +270,7 @@ class ReportSource(Struct, frozen=True):
 
 
 class DeviceSharing(ABC):
-    """One device family under one configuration. A changed configuration makes a new object."""
+    """One device type under one configuration. A changed configuration makes a new object."""
 
     name: str
     lock: str = ""
@@ -292,19 +292,19 @@ class DeviceSharing(ABC):
     planner: Planner | None = None
     """None: pods are placed one by one."""
 
-    # -- what every family says -----------------------------------------------------------------------------------
+    # -- what every device type says -----------------------------------------------------------------------------------
 
     @abstractmethod
     def resources(self) -> frozenset[str]:
-        """Extended resource names that this family accounts card by card."""
+        """Extended resource names that this device type accounts card by card."""
 
     @abstractmethod
     def device_request(self, pod: Pod) -> DeviceRequest | Refusal | None:
-        """Return what the pod wants; None when it wants nothing of this family; Refusal when it can never be honoured."""
+        """Return what the pod wants; None when it wants nothing of this device type; Refusal when it can never be honoured."""
 
     @abstractmethod
     def inventory(self, node: Node) -> Inventory | None:
-        """The node's cards; None when the node has none of this family."""
+        """The node's cards; None when the node has none of this device type."""
 
     @abstractmethod
     def fit(self, device_request: DeviceRequest, cards: NodeCards) -> Fit | FitError:
@@ -318,7 +318,7 @@ class DeviceSharing(ABC):
     def replay(self, pod: Pod, node: str, inventory: Inventory, handed: str = "") -> Allocation | Refusal | None:
         """Return what a pod already holds on that node by its annotations. Stale annotations (D-46) mean None. A Refusal
         quarantines the card named by its ``field`` (D-25), or all of the node's when it names none. ``handed``: what the
-        node's plugin says that it has handed to this pod, in the family's own notation; empty: it says nothing.
+        node's plugin says that it has handed to this pod, in the device type's own notation; empty: it says nothing.
 
         A grant may carry ``doubts`` too: the pieces in it are good and must be charged, each doubt quarantines the card
         whose UUID is its ``field`` for as long as the pod is there."""
@@ -336,7 +336,7 @@ class DeviceSharing(ABC):
 
     @property
     def steering(self) -> Mapping[str, tuple[str, ...]]:
-        """Annotations of a pod that the family reads, each with the values that mean something to it; none listed: any may."""
+        """Annotations of a pod that the device type reads, each with the values that it knows; none listed: any may."""
         return {}
 
     def parameters(self) -> frozenset[str]:
@@ -362,7 +362,7 @@ class DeviceSharing(ABC):
         return found if isinstance(found, Fit) else None
 
     def no_devices(self, node: str) -> FitError:
-        """The refusal of a node that has no cards of this family (D-10)."""
+        """The refusal of a node that has no cards of this device type (D-10)."""
         return FitError(node, Short.NO_DEVICES, f"{self.name}: no cards on the node", final=True)
 
     def remarks(self, limits: Mapping[str, Any], notes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

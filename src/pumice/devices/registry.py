@@ -50,7 +50,7 @@ def settings_from(arguments: Mapping[str, object]) -> Settings | Refusal:
 
 
 def device_types_from(settings: Settings, device_config: DeviceConfig | None = None) -> list[DeviceSharing]:
-    """The families that the arguments of plugin ``deviceshare`` ask for."""
+    """The device types that the arguments of plugin ``deviceshare`` ask for."""
     return [
         device_type
         for switch in SWITCHES

@@ -97,8 +97,8 @@ class Settings:
         return bool(self.policy) and self.weight is None
 
     def contribution(self, score: Score) -> Score:
-        """Return what a family's node score (a number or an array) adds to the node's total: upstream's rounding with a given
-        weight; unrounded without one, so that ties between nodes of equal card scores are broken too (fit.TIE)."""
+        """Return what a device type's node score (a number or an array) adds to the node's total: upstream's rounding with
+        a given weight; unrounded without one, so that ties between nodes of equal card scores are broken too (fit.TIE)."""
         behind = (score < 0) * 1.0
         own = score + behind * LAST_RESORT
         if self.weight is not None:

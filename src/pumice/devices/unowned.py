@@ -1,4 +1,4 @@
-"""Shares of cards that no family of this configuration hands out.
+"""Shares of cards that no device type of this configuration hands out.
 
 A pod that asks for one is never bound: the node's plugin would look for a decision that nobody made and end the pod. Names that
 only such plugins serve are refused as they are written; names that a configuration gave (``nvidia.com/gpu``, say) may be served
@@ -25,14 +25,14 @@ SWITCHES: Mapping[str, tuple[str, str]] = {
     for device_type in switch.device_types(None, Settings())
     for name in sorted((device_type.resources() | device_type.parameters()) - device_type.served_elsewhere)
 }
-"""Resource to the family that owns it and the switch of that family."""
+"""Resource to the device type that owns it and the switch of that device type."""
 _PART_OF_AN_NPU = re.compile(r"huawei\.com/(npu-core|Ascend\w+-(memory|core))")
 """Asked for where NPUs are shared (Volcano pkg/scheduler/api/devices/ascend/hami, Volcano
 pkg/scheduler/api/devices/ascend); whole ones are an ordinary resource of Huawei's plugin."""
 
 
 def unowned(pod: Pod, device_types: Sequence[DeviceSharing]) -> tuple[Refusal, ...]:
-    """Return a refusal for each thing that the pod asks for and none of these families owns."""
+    """Return a refusal for each thing that the pod asks for and none of these device types owns."""
     found: dict[str, Refusal] = {}
     served, owned = (
         {device_type.name for device_type in device_types},
@@ -46,7 +46,7 @@ def unowned(pod: Pod, device_types: Sequence[DeviceSharing]) -> tuple[Refusal, .
                 if name in SWITCHES and SWITCHES[name][0] not in served:
                     found[name] = Refusal(name, f"the scheduler's configuration does not share it; {_advice(name, served)}")
                 elif name.startswith(names.HUAWEI) and _PART_OF_AN_NPU.fullmatch(name):
-                    found[name] = Refusal(name, "no family of the scheduler's configuration shares it")
+                    found[name] = Refusal(name, "no device type of the scheduler's configuration shares it")
     return tuple(found.values())
 
 
@@ -58,7 +58,7 @@ def _advice(name: str, device_types: Collection[str]) -> str:
 
 
 def shared_by_register(config: DeviceConfig, device_types: Collection[str]) -> Mapping[str, frozenset[str]]:
-    """Annotation of a node to the resources that a node with it shares, where none of these families owns them."""
+    """Annotation of a node to the resources that a node with it shares, where none of these device types owns them."""
     found: dict[str, frozenset[str]] = {}
     for device_type in every_device_type(config):
         if device_type.register and device_type.name not in device_types:

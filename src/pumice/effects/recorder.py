@@ -63,8 +63,8 @@ class EventRecorder:
                  counts: bool = False) -> None:  # fmt: skip
         self._cluster, self._clock, self._log = cluster, clock, log
         self._component, self._host, self._action, self._counts = component, host, action, counts
-        self._last: dict[str, dict[str, str]] = {}
-        """The words that were said last, by uid of the object and by slot."""
+        self._last: dict[str, str] = {}
+        """The words that were said last, by uid of the object."""
         self._written: dict[Event, tuple[str, int]] = {}
         """Name and count of the events that are counted."""
         self._waiting: asyncio.Queue[Event] = asyncio.Queue(WAITING)
@@ -85,11 +85,11 @@ class EventRecorder:
                 self._written.pop(next(iter(self._written)))
             self._written[event] = (made["metadata"]["name"], 1)
 
-    async def write_if_new(self, event: Event, slot: str = "") -> None:
-        """Write it unless its words are those that were said last about the object in this slot. Raises ApiError."""
-        words, last = f"{event.reason} {event.message}", self._last.setdefault(event.uid, {})
-        if last.get(slot) != words:
-            last[slot] = words
+    async def write_if_new(self, event: Event) -> None:
+        """Write it unless its words are those that were said last about the object. Raises ApiError."""
+        words = f"{event.reason} {event.message}"
+        if self._last.get(event.uid) != words:
+            self._last[event.uid] = words
             await self.write(event)
 
     def forget(self, uid: str) -> None:

@@ -12,7 +12,6 @@ import enum
 import io
 import pickle
 import re
-import sys
 from fractions import Fraction
 from time import perf_counter
 from types import FunctionType, MethodType
@@ -173,8 +172,3 @@ class _Reader(pickle._Unpickler):  # the one that can be told what not to do
     def _step(self, code: bytes) -> None:
         step: Any = pickle._Unpickler.dispatch[code[0]]
         step(self)
-
-
-def implementation() -> str:
-    """The interpreter that engines are kept for: another one may not read them."""
-    return f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}"

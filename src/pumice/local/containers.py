@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -119,9 +119,9 @@ def options(given: cdi.Edits) -> Iterator[str]:
         yield from ("--mount", text.getvalue())
 
 
-def cards_of_toolkit(booking: Booking, folders: Iterable[Path] = CDI_FOLDERS) -> cdi.Edits | None:
+def cards_of_toolkit(booking: Booking) -> cdi.Edits | None:
     """Return what opens the cards of a share, out of the CDI file that NVIDIA's toolkit has made; None where none names them."""
-    for path in (path for folder in folders for path in sorted(folder.glob("*")) if path.suffix in (".yaml", ".json")):
+    for path in (path for folder in CDI_FOLDERS for path in sorted(folder.glob("*")) if path.suffix in (".yaml", ".json")):
         try:
             spec = cdi.parse(content_of(path))
         except (BadInput, OSError):

@@ -16,13 +16,14 @@ NAMES = ("nvidia", "volcano.sock")
 """How sockets of NVIDIA device plugins begin, NVIDIA's own and the older shared one's too."""
 
 
-def handed_out(machine: Path | None, kubelet: Path = KUBELET, hook: Path = HOOK, unix: Path = Path("/proc/net/unix")) -> str:
+def handed_out(machine: Path | None) -> str:
     """The cluster that manages the cards of this machine, worded to follow "the cards are"; empty without one.
 
     A plugin that restarts does not answer for a moment, and its pods run on: the kubelet's record names them to those who may
     read it, and to all others the regions of containers that use a card.
     """
-    if socket := serving(machine, kubelet, unix):
+    kubelet, hook = KUBELET, HOOK
+    if socket := serving(machine, KUBELET, Path("/proc/net/unix")):
         return f"handed out by a node plugin ({socket})"
     from pumice.adapters.bookings.claims import held_by_claims
     from pumice.local.place import SHARED

@@ -86,7 +86,7 @@ def give_back(job: str, place: Place) -> None:
         os.unlink(job, dir_fd=folder)
 
 
-def end_forgotten(place: Place, node: str, ask: Squeue = squeue) -> bool:
+def end_forgotten(place: Place, node: str) -> bool:
     """End the shares of jobs that Slurm no longer has on this node, so that one whose epilog never ran blocks nobody for ever.
 
     Slurm is asked only where a share without a process stands in the book. Raises Unavailable.
@@ -95,7 +95,7 @@ def end_forgotten(place: Place, node: str, ask: Squeue = squeue) -> bool:
     idle = [booking for booking in jobs if not used(booking) and not holders(booking)]
     if not idle or not node:
         return False
-    known = set(ask(["--nodelist", node, "--format", slurm.NUMBER]).split())
+    known = set(squeue(["--nodelist", node, "--format", slurm.NUMBER]).split())
     gone = [booking.job for booking in idle if booking.job not in known]
     for job in gone:
         give_back(job, place)

@@ -29,12 +29,14 @@ class CardView:
     use: DeviceUse | None = _NOTHING
     slice_: InstanceReading | None = None
     """Its MIG device on that card, instead of a share."""
+    share: str = ""
+    """The allocation's id of a share that it has by claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:
     """One container with cards, in the order in which it sees them. ``touched``: it has a region, or a slice that tells its use;
-    ``last_kernel`` 0 where unknown."""
+    ``last_kernel`` 0 where unknown. ``claim`` and ``request``: by which it has them, else empty."""
 
     namespace: str
     pod: str
@@ -42,6 +44,8 @@ class ContainerView:
     cards: Sequence[CardView] = ()
     touched: bool = False
     last_kernel: int = 0
+    claim: str = ""
+    request: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +146,12 @@ def _containers(views: Sequence[ContainerView], now: float, legacy: bool) -> Ite
         elapsed = max(0, int(now) - view.last_kernel)
         for index, card in enumerate(view.cards):
             uuid, use = escape(card.uuid), card.use or _NOTHING
-            where = f'deviceuuid="{uuid}",'
-            pods = f'podname="{pod}",podnamespace="{namespace}",vdeviceid="{index}",zone="vGPU"'
+            where, of = f'deviceuuid="{uuid}",', ""
+            if view.claim:
+                of = f',claim="{escape(view.claim)}",request="{escape(view.request)}",share="{escape(card.share)}"'
+            pods = f'podname="{pod}",podnamespace="{namespace}",vdeviceid="{index}",zone="vGPU"{of}'
             plain = f'ctrname="{container}",{where}{pods}'
-            hami = f'namespace="{namespace}",pod="{pod}",vdevice_index="{index}",zone="vGPU"'
+            hami = f'namespace="{namespace}",pod="{pod}",vdevice_index="{index}",zone="vGPU"{of}'
             hami = f'container="{container}",device_uuid="{uuid}",{hami}'
             for to, labels in ((known, plain), (newer, hami)):
                 if card.use is not None:
@@ -237,6 +243,7 @@ _USE = re.compile(
     r'(hami_vgpu_memory_used_bytes|hami_vgpu_memory_limit_bytes|hami_container_device_utilization_ratio)'
     r'\{container="[^"\\]*",device_uuid="[^"\\]*",namespace="([^"\\]*)",pod="([^"\\]*)",[^}]*\} (\S+)'
 )
+_CLAIM = re.compile(r',claim="([^"\\]+)",request="')
 LONGEST_SAMPLE, PODS_OF_A_PAGE, MOST = 4096, 10_000, 2.0**63
 """Characters of a line and pods of a page that are read, and the bound of a figure: whoever answers at a monitor's address may
 write anything."""
@@ -251,9 +258,14 @@ class PodUse:
     cores: float | None = None
 
 
-def pod_uses(text: str) -> dict[tuple[str, str], PodUse]:
-    """Return the figures of each pod on a page, by namespace and name. What no card can say (less than nothing, infinitely much)
-    is not read."""
+def of_claim(namespace: str, claim: str) -> tuple[str, str]:
+    """Where the figures of a claim stand: no pod has such a name."""
+    return namespace, f"claim/{claim}"
+
+
+def pod_uses(text: str, *, apart: bool = False) -> dict[tuple[str, str], PodUse]:
+    """Return the figures of each pod on a page, by namespace and name; ``apart``: those of shares by claim stand by claim, not in
+    the pod's. What no card can say (less than nothing, infinitely much) is not read."""
     found: dict[tuple[str, str], PodUse] = {}
     for each in text.split("\n"):
         if not each.startswith("hami_") or len(each) > LONGEST_SAMPLE or (sample := _USE.match(each)) is None:
@@ -263,6 +275,8 @@ def pod_uses(text: str) -> dict[tuple[str, str], PodUse]:
             value = float(number)
         except ValueError:
             continue
+        if apart and (claim := _CLAIM.search(each)) is not None:
+            namespace, pod = of_claim(namespace, claim[1])
         if not 0 <= value < MOST or (len(found) >= PODS_OF_A_PAGE and (namespace, pod) not in found):
             continue
         use = found.setdefault((namespace, pod), PodUse())

@@ -1,7 +1,7 @@
 """Cards, what is used of them, and what a pod was granted. All plain values.
 
 ``Card`` holds the facts that a node registers; ``Usage`` what is booked on it; ``Allocation`` what one pod holds. A ledger
-(engine) owns the mutable ``Usage`` rows; families only read them.
+(engine) owns the mutable ``Usage`` rows; device types only read them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ContainerDevice(Struct, frozen=True, gc=False):
 
 
 class Allocation(Struct, frozen=True, gc=False):
-    """Everything one pod holds on one node for one family: per *requesting* container, in container order, its pieces."""
+    """Everything one pod holds on one node for one device type: per *requesting* container, in container order, its pieces."""
 
     device_type: str
     node: str

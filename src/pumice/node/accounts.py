@@ -36,11 +36,16 @@ class Granted:
 @dataclass(frozen=True, slots=True)
 class Tenant:
     """A container with cards. ``claims``: what its region says, None while it has none. ``mps``: it needs none, for an MPS server
-    holds its programs to their limits."""
+    holds its programs to their limits; ``whole``: it needs none, for nobody else has its cards."""
 
     granted: Sequence[Granted]
     claims: RegionClaims | None = None
     mps: bool = False
+    whole: bool = False
+
+    @property
+    def unregioned(self) -> bool:
+        return self.mps or self.whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ class Accounts:
                 continue
             key = self._key(process, owner)
             claims = self._claims(key)
-            if self._by_mps(process, owner, key):
+            if self._without_region(process, owner, key):
                 continue
             if key is not None and claims is not None and process.card in claims.cards:
                 counted[process.card, key] += process.memory
@@ -119,8 +124,9 @@ class Accounts:
         return sorted(found, key=lambda one: (one.card, one.owner or ("", "")))
 
     def measured(self) -> dict[tuple[Key, str], int]:
-        """By container and card, the driver's own figures where an MPS server holds the limits: there is no region to ask."""
-        found = {(key, granted.uuid): 0 for key, tenant in self._tenants.items() if tenant.mps for granted in tenant.granted}
+        """By container and card, the driver's own figures where there is no region to ask."""
+        told = {key: tenant for key, tenant in self._tenants.items() if tenant.unregioned}
+        found = {(key, granted.uuid): 0 for key, tenant in told.items() for granted in tenant.granted}
         known: dict[tuple[Key, str], int] = {}
         for process, owner in self._of:
             key = self._key(process, owner)
@@ -140,12 +146,13 @@ class Accounts:
             if len(slots) == 1 and slots[0][1] == 0:
                 yield key, slots[0][0], owner.pid, process.pid
 
-    def _by_mps(self, process: CardProcess, owner: Owner, key: Key | None) -> bool:
-        """Return whether a server holds the process to its limit, or it is such a server: tenants' programs may bear any name. A
-        card that is shared by MPS takes one process alone, the server, so who is nobody's there is its client."""
+    def _without_region(self, process: CardProcess, owner: Owner, key: Key | None) -> bool:
+        """Return whether it needs none: its card is its own, or a server holds it to its limit, or it is such a server: tenants'
+        programs may bear any name. A card that is shared by MPS takes one process alone, the server, so who is nobody's there is
+        its client."""
         if key is not None and key in self._tenants:
             tenant = self._tenants[key]
-            return tenant.mps and any(granted.uuid == process.card for granted in tenant.granted)
+            return tenant.unregioned and any(granted.uuid == process.card for granted in tenant.granted)
         if owner.mps:
             return not any(pod == owner.pod for pod, _ in self._tenants)
         return key is None and process.card in self._mps_cards

@@ -23,7 +23,8 @@ class ClaimSlice(msgspec.Struct, frozen=True):
 
 
 class ClaimShare(msgspec.Struct, frozen=True):
-    """A device of a claim: bytes and percent of a card, a MIG ``slice``, or ``whole``. ``share`` is the allocation's shareID."""
+    """A device of a claim: bytes and percent of a card, a MIG ``slice``, or ``whole``. ``share`` is the allocation's shareID.
+    ``admin``: the card is only looked at (adminAccess), beside whoever has it, and nothing of it is held."""
 
     request: str
     device: str
@@ -33,6 +34,7 @@ class ClaimShare(msgspec.Struct, frozen=True):
     whole: bool = False
     share: str = ""
     slice: ClaimSlice | None = None
+    admin: bool = False
 
     @property
     def visible(self) -> str:
@@ -41,8 +43,9 @@ class ClaimShare(msgspec.Struct, frozen=True):
 
     @property
     def limited(self) -> bool:
-        """Return whether the library holds its containers to it: a whole card has none, and a slice is held by the hardware."""
-        return not self.whole and self.slice is None
+        """Return whether the library holds its containers to it: a whole card has none, a slice is held by the hardware, and
+        who looks at a card runs nothing there."""
+        return not (self.whole or self.admin) and self.slice is None
 
 
 class PreparedClaim(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
 """The feedback of a monitor, one pure round of it (HAMi cmd/vGPUmonitor/feedback.go, volcano-sh/devices pkg/plugin/nvidia).
 
 The library tells of a launch by setting ``recent`` to 2; each round counts that down, so a tenant stays active for one to two
-rounds after its last launch. While somebody more important is active on one of its cards, a tenant's launches wait.
+rounds after its last launch. While somebody more important is active on one of its cards, a tenant's launches wait. Alone at
+work it runs without its core limit, and one that may burst has what its active neighbours did not ask for.
 A round must be longer than the half second within which the library repeats itself.
 """
 
@@ -23,7 +24,8 @@ K = TypeVar("K", bound=Hashable)
 class Tenant:
     """The cards that were granted to it, priority (lower comes first), what its region says or is to say: ``recent_kernel``, and
     whether its core limit is in force (``utilization_switch``); for how many rounds in a row it has waited; and whether it may
-    make others wait. Only ``recent`` and ``limited`` may come from the region, which the tenant can write."""
+    make others wait. ``cores`` it asked for, of each card (0: no limit), and up to ``burst`` percent it may have; 0: no more than
+    it asked for. Only ``recent`` and ``limited`` may come from the region, which the tenant can write."""
 
     uuids: tuple[str, ...]
     priority: int
@@ -31,6 +33,12 @@ class Tenant:
     limited: bool = True
     waited: int = 0
     goes_first: bool = True
+    cores: tuple[int, ...] = ()
+    burst: int = 0
+
+    def asked(self, uuid: str) -> int:
+        """Return the percent of the card that is its own: without a limit all of it may be."""
+        return sum(cores or 100 for card, cores in zip(self.uuids, self.cores, strict=False) if card == uuid)
 
     def yields_to(self, other: Tenant) -> bool:
         return other.goes_first and other.priority < self.priority
@@ -38,10 +46,12 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """The fields that a round writes to a region; None leaves the field as it is."""
+    """The fields that a round writes to a region; None leaves the field as it is. ``burst``: the percent that it may have until
+    the next round in place of its cores; 0: they hold."""
 
     recent: int | None = None
     limited: bool | None = None
+    burst: int = 0
 
 
 def feedback(
@@ -53,7 +63,8 @@ def feedback(
     counts nobody down.
     ``patience``: rounds after which who has waited goes on for one; 0: waiting has no end. Upstream's has none.
     ``lift_limits``: a tenant who is alone at work on its cards runs without its core limit, as upstream's monitors have it.
-    All cards of a tenant count, not the first that somebody works on (upstream's Volcano).
+    All cards of a tenant count, not the first that somebody works on (upstream's Volcano). What nobody active asked for of a card
+    is shared alike by the active who may burst there.
     """
     counted = {key: min(t.recent, ACTIVE) - aged if t.recent > 0 else t.recent for key, t in tenants.items()}
     active: dict[str, list[Tenant]] = {}
@@ -71,4 +82,17 @@ def _word(tenant: Tenant, recent: int, active: Mapping[str, list[Tenant]], lift_
     crowded = waits or any(sum(not other.yields_to(tenant) for other in others) > 1 for others in here)
     recent = WAIT if waits and not 0 < patience <= tenant.waited else max(recent, 0)
     limited = crowded if lift_limits else True
-    return Word(recent if recent != tenant.recent else None, limited if limited != tenant.limited else None)
+    burst = 0 if recent < 0 else _burst(tenant, active)
+    return Word(recent if recent != tenant.recent else None, limited if limited != tenant.limited else None, burst)
+
+
+def _burst(tenant: Tenant, active: Mapping[str, list[Tenant]]) -> int:
+    """Return what it may have of each of its cards, which is more than it asked for, or 0."""
+    found = []
+    for uuid in tenant.uuids if tenant.burst else ():
+        others = [other for other in active.get(uuid, ()) if other is not tenant]
+        left = 100 - tenant.asked(uuid) - sum(other.asked(uuid) for other in others)
+        sharers = 1 + sum(other.burst > 0 for other in others)
+        found.append(min(tenant.burst, 99, tenant.asked(uuid) + left // sharers) if left > 0 else 0)
+    least = min(found, default=0)
+    return least if all(least > cores for cores in tenant.cores) else 0

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from pumice.wire.kubernetes import DEVICES_REFUSED, MIRROR
-from pumice.wire.objects import Meta, PodCondition, Resources
+from pumice.wire.objects import ClaimStatus, Meta, PodCondition, Resources
 from pumice.wire.quantity import whole
 
 AllocatedIds = Mapping[tuple[str, str], frozenset[str]]
@@ -30,9 +30,20 @@ class VolumeMount(Struct, rename="camel", gc=False, frozen=True):
     mount_path: str = ""
 
 
+class ClaimUse(Struct, gc=False, frozen=True):
+    """A claim by the pod's own name for it, and which of its requests; empty: all of them."""
+
+    name: str = ""
+    request: str = ""
+
+
+class ContainerResources(Resources, rename="camel", gc=False):
+    claims: tuple[ClaimUse, ...] = ()
+
+
 class Container(Struct, rename="camel", gc=False):
     name: str = ""
-    resources: Resources = msgspec.field(default_factory=Resources)
+    resources: ContainerResources = msgspec.field(default_factory=ContainerResources)
     env: list[EnvVar] = []
     restart_policy: str = ""
     security_context: SecurityContext = SecurityContext()
@@ -54,6 +65,23 @@ class Container(Struct, rename="camel", gc=False):
         return next((var.value for var in self.env if var.name == name), None)
 
 
+class PodClaim(Struct, rename="camel", gc=False, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class RequestMapping(Struct, rename="camel", gc=False, frozen=True):
+    container_name: str = ""
+    request_name: str = ""
+
+
+class ExtendedClaim(Struct, rename="camel", gc=False, frozen=True):
+    """The claim that the scheduler made for resources that a class stands for."""
+
+    resource_claim_name: str = ""
+    request_mappings: list[RequestMapping] = []
+
+
 class Spec(Struct, rename="camel", gc=False):
     node_name: str = ""
     containers: list[Container] = []
@@ -61,6 +89,7 @@ class Spec(Struct, rename="camel", gc=False):
     security_context: SecurityContext = SecurityContext()
     host_users: bool | None = None
     priority: int | None = None
+    resource_claims: list[PodClaim] = []
 
 
 class ContainerStatus(Struct, rename={"container_id": "containerID"}, gc=False):
@@ -80,6 +109,8 @@ class Status(Struct, rename="camel", gc=False):
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
     conditions: list[PodCondition] = []
+    resource_claim_statuses: list[ClaimStatus] = []
+    extended_resource_claim_status: ExtendedClaim | None = None
 
 
 class NodePod(Struct, rename="camel", gc=False):
@@ -145,7 +176,7 @@ class NodePod(Struct, rename="camel", gc=False):
 
     @property
     def mirror(self) -> bool:
-        """Return whether it is the picture of a static pod, or claims to be: the kubelet asks nothing for it."""
+        """Return whether it is the mirror pod of a static pod, or claims to be: the kubelet asks nothing for it."""
         return MIRROR in self.annotations
 
     @property
@@ -157,6 +188,20 @@ class NodePod(Struct, rename="camel", gc=False):
     def container_statuses(self) -> tuple[ContainerStatus, ...]:
         """Their statuses, in the same order."""
         return (*self.status.init_container_statuses, *self.status.container_statuses)
+
+    def claims_of(self, container: Container) -> list[tuple[str, str]]:
+        """The ResourceClaims that a container uses, by name, each with one request or, empty, all of them."""
+        made = {one.name: one.resource_claim_name for one in self.status.resource_claim_statuses}
+        names = {one.name: one.resource_claim_name or made.get(one.name) for one in self.spec.resource_claims}
+        found = [(name, use.request) for use in container.resources.claims if (name := names.get(use.name))]
+        if (extended := self.status.extended_resource_claim_status) is not None:
+            found += [(extended.resource_claim_name, one.request_name) for one in extended.request_mappings
+                      if one.container_name == container.name]  # fmt: skip
+        return found
+
+    def started(self, container: str) -> bool:
+        """Return whether that container was ever begun."""
+        return any(status.container_id for status in self.container_statuses if status.name == container)
 
     def running(self, container: str) -> bool:
         """Return whether that container is known to run now."""

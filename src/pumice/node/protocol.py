@@ -1,8 +1,8 @@
-"""The contract between the plugin server (``apps/node/plugin.py``) and the allocator of one brand of devices.
+"""The contract between the plugin server (``apps/node/plugin.py``) and the allocator of one device type.
 
 The server owns the world: sockets, the kubelet's registration, the watches of node and pods, the health of cards; when to
-ask again, and when to give up. An allocator owns what a brand means: its resources and keys on the wire, which pod a call is
-for, and what the container is given. Everything here is a synchronous function of values, and one call is made at a time.
+ask again, and when to give up. An allocator owns what a device type means: its resources and keys on the wire, which pod a call
+is for, and what the container is given. Everything here is a synchronous function of values, and one call is made at a time.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """The pod's slices have to be there first: who has them made, or finds them, gives them to ``then``. ``ids``: the kubelet's
+class Partition:
+    """The pod's slices have to be created first: who has them made, or finds them, gives them to ``then``. ``ids``: the kubelet's
     names of what it asks for, where they tell later whom it asked for."""
 
     pod: NodePod
@@ -134,11 +134,11 @@ class Outdated:
     reason: str
 
 
-Decision = Serve | Repeat | Refuse | Conflict | Cut | Outdated
+Decision = Serve | Repeat | Refuse | Conflict | Partition | Outdated
 
 
 class Allocator(Protocol):
-    """One brand of devices on one node: subclass it, for most of it has a default.
+    """One device type on one node: subclass it, for most of it has a default.
 
     The server performs a decision in this order: directories, the pod's patch, ``settled``, the answer to the kubelet, the
     lock. A process that dies in between has written nothing of it, or all of it for that pod alone.
@@ -151,7 +151,7 @@ class Allocator(Protocol):
     given: tuple[str, ...] = ()
     """Further resources, whose devices are handed out by their ids alone, whatever pod a call is for."""
     lock: str = ""
-    """The annotation of the node lock that schedulers take for this brand, and that goes once a pod is dealt with."""
+    """The annotation of the node lock that schedulers take for this device type, and that goes once a pod is dealt with."""
     record_annotation: str = ""
     """The annotation of the node under which what was handed out is published; empty: it is not."""
     event: str = "AllocationFailed"

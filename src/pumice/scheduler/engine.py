@@ -80,6 +80,7 @@ class Engine:
         self.state.moves.configure(terms)
         for job in list(self.state.terminating.searches):  # who was to go was found by the configuration before
             self.state.terminating.withdraw(job)
+        self.state.classes.seen.fitting.clear()
         self.state.count_images(counted=any(isinstance(p, NodeOrderPlugin) and p.images for p in framework.plugins))
         self.state.count_workloads(counted=any(isinstance(p, NodeOrderPlugin) and p.spread for p in framework.plugins))
         self.actions = [(name, ACTIONS[name]) for name in conf.actions if name in ACTIONS]
@@ -118,8 +119,9 @@ class Engine:
         """Return whether something has happened that a cycle should look at, whatever the time."""
         scheduling_queue, nominations = self.state.scheduling_queue, self.state.nominations
         reported = scheduling_queue.dirty or scheduling_queue.settled or self.state.hyper_nodes.unreported
+        fitting = self.state.classes.seen.fitting
         refused = self.settings.delete_refused and self.state.pods.refused
-        return bool(reported or refused or nominations.ripe or nominations.lapsed) or self.pressing
+        return bool(reported or refused or nominations.ripe or nominations.lapsed or fitting) or self.pressing
 
     @property
     def pressing(self) -> bool:

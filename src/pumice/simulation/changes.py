@@ -53,8 +53,12 @@ def added(objects: Objects, text: str) -> Objects:
     known = {node["metadata"]["name"] for node in objects.get("nodes", ())}
     fresh = islice((name for i in count(len(known)) if (name := f"added-{i}") not in known), number)
     like = next((node for node in objects.get("nodes", ()) if model and model.lower() in _models(node).lower()), None)
+    slices = objects.get("resourceSlices", [])
+    more: list[Json] = []
     if like is not None and not words.keys() - {"nodes", "model"}:
         made = [_copy(like, name) for name in fresh]
+        there = like["metadata"]["name"]
+        more = [_copied(one, node["metadata"]["name"]) for node in made for one in slices if _node_of(one) == there]
     else:
         cards, preset = 0, None
         if model:
@@ -70,7 +74,7 @@ def added(objects: Objects, text: str) -> Objects:
                            shares=words.whole("shares", 10))
             for name in fresh
         ]  # fmt: skip
-    return {**objects, "nodes": [*objects.get("nodes", ()), *made]}
+    return {**objects, "nodes": [*objects.get("nodes", ()), *made], **({"resourceSlices": [*slices, *more]} if more else {})}
 
 
 def _models(node: Json) -> str:
@@ -88,6 +92,22 @@ def _copy(node: Json, name: str) -> Json:
     if register:
         fresh = [_with(card, uuid=f"GPU-{name}-{card.index}") for card in parse_register(register).cards]
         meta["annotations"] = {**meta["annotations"], names.NODE_VGPU_REGISTER: render_register(fresh)}
+    return found
+
+
+def _node_of(slice_: Json) -> str:
+    return str((slice_.get("spec") or {}).get("nodeName", ""))
+
+
+def _copied(slice_: Json, node: str) -> Json:
+    """The devices of a node as another one has them, of a pool of its own."""
+    found = copy.deepcopy(slice_)
+    found["metadata"] |= {"name": f"{node}-{found['metadata']['name']}", "uid": f"slice-{node}-{found['metadata']['name']}"}
+    found["spec"] |= {"nodeName": node, "pool": {**found["spec"]["pool"], "name": node}}
+    for device in found["spec"].get("devices") or ():
+        for name, value in (device.get("attributes") or {}).items():
+            if name.rpartition("/")[2] in ("uuid", "parentUUID") and "string" in value:
+                value["string"] = f"{value['string']}-{node}"
     return found
 
 
@@ -157,15 +177,33 @@ def without(objects: Objects, text: str) -> tuple[Objects, str]:
     if name not in known:
         raise words.error(f"no {what} {name!r}{nearest(name, known)}")
     if what == "node":
-        return {**objects, "nodes": [node for node in objects["nodes"] if node["metadata"]["name"] != name],
+        rest = {kind: [one for one in found if kind != "resourceSlices" or _node_of(one) != name]
+                for kind, found in objects.items()}  # fmt: skip
+        return {**rest, "nodes": [node for node in objects["nodes"] if node["metadata"]["name"] != name],
                 "pods": _off(pods, name)}, ""  # fmt: skip
     if what == "namespace":
-        return {**objects, "pods": [pod for pod in pods if pod["metadata"].get("namespace", "default") != name]}, ""
+        return _with_pods(objects, [pod for pod in pods if pod["metadata"].get("namespace", "default") != name]), ""
     groups = objects.get("podGroups", [])
     gone = {_key(group) for group in groups if (group.get("spec") or {}).get("queue", names.DEFAULT_QUEUE) == name}
     left = [pod for pod in pods if not (_group(pod) in gone or (not _group(pod) and queue_of(pod) == name))]
-    return {**objects, "pods": left, "podGroups": [group for group in groups if _key(group) not in gone],
+    return {**_with_pods(objects, left), "podGroups": [group for group in groups if _key(group) not in gone],
             "queues": [queue for queue in objects.get("queues", ()) if queue["metadata"]["name"] != name]}, name  # fmt: skip
+
+
+def _with_pods(objects: Objects, left: list[Json]) -> Objects:
+    """Only these pods, and claims that hold nothing for the others."""
+    gone = {pod["metadata"].get("uid") for pod in objects.get("pods", ())} - {pod["metadata"].get("uid") for pod in left}
+    claims: list[Json] = []
+    for claim in objects.get("resourceClaims", ()):
+        users = (claim.get("status") or {}).get("reservedFor") or []
+        used = [user for user in users if user.get("uid") not in gone]
+        if any(owner.get("uid") in gone for owner in claim["metadata"].get("ownerReferences") or ()):
+            continue
+        if len(used) < len(users):
+            claim = {key: value for key, value in claim.items() if key != "status"} | (
+                {"status": {**claim["status"], "reservedFor": used}} if used else {})  # fmt: skip
+        claims.append(claim)
+    return {**objects, "pods": left, **({"resourceClaims": claims} if "resourceClaims" in objects else {})}
 
 
 def queue_of(pod: Mapping[str, Any]) -> str:

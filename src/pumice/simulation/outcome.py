@@ -97,8 +97,8 @@ def outcome_of(variant: str, simulation: Simulation, submitted: int, arrived: in
     )  # fmt: skip
 
 
-def difference(base: Outcome, other: Outcome, by: float = 1.0) -> Difference:
-    """Compare the pods of two plays; sooner and later mean by more than so many seconds."""
+def difference(base: Outcome, other: Outcome) -> Difference:
+    """Compare the pods of two plays; sooner and later mean by more than a second."""
     known = _known(base) & _known(other)  # where one was cut short, or a queue is gone, some are of one play alone
     here, there = ({*one.starts, *one.stayed} for one in (base, other))
     gain = {key: base.starts[key][0] - other.starts[key][0] for key in base.starts if key in other.starts}
@@ -106,8 +106,8 @@ def difference(base: Outcome, other: Outcome, by: float = 1.0) -> Difference:
         base.variant, other.variant,
         [key for key in (*other.starts, *other.stayed) if key in known and key not in here],
         [key for key in (*base.starts, *base.stayed) if key in known and key not in there],
-        [key for key in sorted(gain, key=gain.__getitem__, reverse=True) if gain[key] > by],
-        [key for key in sorted(gain, key=gain.__getitem__) if gain[key] < -by],
+        [key for key in sorted(gain, key=gain.__getitem__, reverse=True) if gain[key] > 1.0],
+        [key for key in sorted(gain, key=gain.__getitem__) if gain[key] < -1.0],
     )  # fmt: skip
 
 

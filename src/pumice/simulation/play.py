@@ -19,8 +19,18 @@ from msgspec.structs import replace
 
 from pumice.audit.amounts import Amounts
 from pumice.audit.auditor import Books
-from pumice.effects.vocabulary import Bind, Evict, GroupStatus, Nominate, OpenGate, PodCondition, SchedulerEffect
+from pumice.effects.vocabulary import (
+    Bind,
+    Deallocate,
+    Evict,
+    GroupStatus,
+    Nominate,
+    OpenGate,
+    PodCondition,
+    SchedulerEffect,
+)
 from pumice.scheduler.engine import Engine
+from pumice.simulation.claims import PlayedClaims
 from pumice.simulation.manifests import unplaced
 from pumice.simulation.meter import Meter
 from pumice.wire import names, volcano
@@ -98,6 +108,7 @@ class Simulation:
         """``period``: the least seconds between cycles; 0: as the daemon does, as soon as something happens."""
         self.engine, self.begin, self.now, self.period = engine, begin, begin, period
         self.books = Books(objects.get("nodes", ()))
+        self.claims = PlayedClaims(engine.state.device_claims, objects)
         self.runs: list[PodRun] = []
         self.violations: list[str] = []
         """Sentences of the auditor: what is over, and was not before the play began."""
@@ -259,21 +270,29 @@ class Simulation:
     def _submit(self, run: PodRun) -> None:
         uid = run.pod.metadata.uid
         self._living[uid] = run
-        self.engine.state.pods.put(run.pod, self.now)
+        self.waits(run)
         if run.patience < inf:
             self._put(self.now + run.patience, "leave", (uid, run.restarts))
+
+    def waits(self, run: PodRun) -> None:
+        """A pod that waits comes, or claims can be made for it now."""
+        if run.pod.spec.resource_claims:
+            made = self.claims.made_for(run.pod)
+            run.pod = replace(run.pod, status=replace(run.pod.status, resource_claim_statuses=made))
+        self.engine.state.pods.put(run.pod, self.now)
 
     def _adopt(self, pod: Json) -> None:
         """Take up a pod that the engine has seen already."""
         value = convert(Pod, pod)
         if value.status.phase in ("Succeeded", "Failed"):
             return
+        value = replace(value, metadata=replace(value.metadata, resource_version=""))  # what comes of it is newer than the dump
         run = PodRun(value.key, unplaced(pod), value, 0.0, node=value.spec.node_name)
         self._living[value.metadata.uid] = run
         if run.node:
             run.started, run.arrived = 0.0, -inf
             if run.node in self.books.nodes:
-                self.books.take(pod)
+                self.books.take(pod, self.claims.beside(self.books.asked(pod), self.books.have[run.node]))
             if (group := self._gang_of(run)) in self._groups:
                 self._standing[group] += 1
         elif value.spec.scheduler_name in self.engine.state.pods.scheduler_names:
@@ -284,6 +303,7 @@ class Simulation:
         meta = run.pod.metadata
         self.engine.state.pods.drop(run.pod)
         del self._living[meta.uid]
+        self.claims.gone(meta.uid)
         if run.node in self.books.nodes:
             self.books.give({"metadata": {"uid": meta.uid}})
             self.meter.touch(run.node)
@@ -377,6 +397,8 @@ class Simulation:
             case PodCondition():
                 if (run := self._living.get(effect.uid)) is not None:
                     run.reason = effect.message
+            case Deallocate():
+                self.claims.deallocate(effect)
             case OpenGate():
                 run = self._living[effect.uid]
                 gates = [gate for gate in run.pod.spec.scheduling_gates if gate.name != names.QUEUE_GATE]
@@ -394,15 +416,19 @@ class Simulation:
             self.engine.bind_failed(effect.uid, self.now)
             return
         meta = replace(run.pod.metadata, annotations={**run.pod.metadata.annotations, **effect.annotations})
-        run.pod = replace(run.pod, metadata=meta, spec=replace(run.pod.spec, node_name=effect.node), status=RUNNING)
+        status = replace(run.pod.status, phase="Running") if effect.device_claims else RUNNING
+        run.pod = replace(run.pod, metadata=meta, spec=replace(run.pod.spec, node_name=effect.node), status=status)
         run.node, run.started = effect.node, self.now - self.begin
         run.cards = effect.annotations.get(names.VGPU_IDS, "")
+        self.claims.bound(effect)
         self.engine.bound(effect.uid)
         self.engine.state.pods.put(run.pod, self.now)
         seen = {"metadata": {"uid": meta.uid, "namespace": meta.namespace, "name": meta.name, "annotations": meta.annotations},
                 "spec": {**run.template["spec"], "nodeName": effect.node}}  # fmt: skip
         asked = self._asked.get(id(run.template)) or self._asked.setdefault(id(run.template), self.books.asked(seen))
+        asked = self.claims.beside(asked, self.books.have.get(effect.node) or Counter())
         found = self.books.take(seen, asked) + self.books.over(effect.node)
+        found += self.claims.over(effect.node, self.books.shares_on(effect.node))
         self.violations += [text for text in found if text not in self._known]
         self._known.update(found)
         self.meter.touch(effect.node)
@@ -444,6 +470,7 @@ class Simulation:
         for run in self._living.values():
             if run.node:
                 state.pods.drop(run.pod)
+                self.claims.gone(run.pod.metadata.uid)
         found: dict[str, str] = {}
         for run in waiting:
             cls = state.classes.of(run.pod)

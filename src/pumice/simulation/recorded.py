@@ -21,14 +21,17 @@ from pumice.effects.vocabulary import Bind
 from pumice.journal.playing import inputs_of
 from pumice.journal.reading import Part
 from pumice.journal.records import Decided
+from pumice.model.refusal import Refusal
 from pumice.scheduler import inputs
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.inputs import KINDS, Configure, Drop, DropPod, Input, Put, PutPod
+from pumice.scheduler.state.known_claims import key_of
 from pumice.scheduler.state.state import State
 from pumice.simulation.manifests import unplaced
 from pumice.simulation.play import Outage, PodRun, Simulation, Submission
 from pumice.wire import names, volcano
 from pumice.wire.objects import Node, Pod, convert
+from pumice.wire.pod_claims import claims_of
 from pumice.wire.volcano import PodGroup, Queue
 
 Json = dict[str, Any]
@@ -84,20 +87,38 @@ class Story:
     told: list[tuple[float, Input]] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
     """Pods of this scheduler, with those of the beginning."""
+    claimed: list[Pod] = field(default_factory=list)
+    """Pods of which it was told which claims were made for them."""
 
     def objects(self) -> dict[str, list[Json]]:
-        """The nodes, PodGroups and pods of the beginning as API objects."""
+        """The nodes, PodGroups, claims and pods of the beginning as API objects."""
         found: dict[tuple[str, str], Json] = {}
         for one in self.before:
-            if isinstance(one, (Put, Drop)) and one.kind in ("Node", "PodGroup"):
+            if not isinstance(one, (Put, Drop)):
+                continue
+            if one.kind in ("Node", "PodGroup"):
                 key = one.kind, f"{one.obj.metadata.namespace}/{one.obj.metadata.name}"
-                if isinstance(one, Put):
-                    found[key] = _bare(to_builtins(one.obj))
-                else:
-                    found.pop(key, None)
-        kinds = {"nodes": "Node", "podGroups": "PodGroup"}
+            elif one.kind in ("ResourceClaim", "ResourceSlice"):
+                key = one.kind, key_of(one.obj)
+            else:
+                continue
+            if isinstance(one, Put):
+                found[key] = _bare(to_builtins(one.obj)) if KINDS[one.kind].slice_ is not None else one.obj
+            else:
+                found.pop(key, None)
+        kinds = {"nodes": "Node", "podGroups": "PodGroup", "resourceClaims": "ResourceClaim", "resourceSlices": "ResourceSlice"}
         return {**{key: [obj for (known, _), obj in found.items() if known == kind] for key, kind in kinds.items()},
                 "pods": [_bare(to_builtins(pod)) for pod in self.pods]}  # fmt: skip
+
+    def ours(self) -> set[str]:
+        """Return the uids of the pods of this scheduler."""
+        found: set[str] = set()
+        for life in self.lives:
+            one: Life | None = life
+            while one is not None:
+                found.add(one.pod.metadata.uid)
+                one = one.again
+        return found
 
     def engine(self, conf: Configure | None = None) -> Engine:
         """An engine that has been told what was known at the beginning."""
@@ -189,6 +210,8 @@ class _Reader:
 
     def _pod(self, pod: Pod) -> None:
         meta, uid, over = pod.metadata, pod.metadata.uid, pod.status.phase in OVER
+        if pod.status.resource_claim_statuses:
+            self.story.claimed.append(pod)
         if pod.spec.scheduler_name not in self.story.part.head.scheduler_names:
             if self.begun:
                 self.story.told.append((self.at, PutPod(pod, self.at)))
@@ -268,6 +291,7 @@ class Retold(Simulation):
         super().__init__(engine or story.engine(conf), story.begin, story.objects())
         self.story = story
         self._members: dict[str, set[str]] = defaultdict(set)
+        self._ours = story.ours()
         by_uid = {one.pod.metadata.uid: one for one in reversed(story.lives)}  # of namesakes the first
         for uid, run in list(self._living.items()):
             life = by_uid.get(uid)
@@ -277,6 +301,14 @@ class Retold(Simulation):
         for at, found in story.told:
             if conf is None or not isinstance(found, Configure):
                 self._put(max(at, story.begin), "told", found)
+        claims = {key_of(one.obj): one.obj for one in (*story.before, *(found for _, found in story.told))
+                  if isinstance(one, Put) and one.kind == "ResourceClaim"}  # fmt: skip
+        for pod in story.claimed:
+            self.claims.learn(pod, claims)
+        for run in self.runs:
+            keys = claims_of(run.pod)
+            if isinstance(keys, Refusal) or not self.claims.claims.keys() >= keys.keys():
+                self.waits(run)  # its claims were made after the beginning
 
     def submissions(self) -> list[Submission]:
         templates: dict[bytes, Json] = {}
@@ -314,6 +346,11 @@ class Retold(Simulation):
             node: Node = found.obj
             if node.metadata.name not in self.books.nodes:
                 self.books.add(_bare(to_builtins(node)))
+        elif isinstance(found, (Put, Drop)) and found.kind == "ResourceClaim":
+            (self.claims.told if isinstance(found, Put) else self.claims.told_gone)(found.obj, self._ours)
+            return
+        elif isinstance(found, (Put, Drop)) and found.kind == "ResourceSlice":
+            (self.claims.publish if isinstance(found, Put) else self.claims.withdraw)(found.obj)
         elif isinstance(found, Drop) and found.kind == "Node":
             self._fail(Outage(found.obj.metadata.name, 0.0))
             return
@@ -344,6 +381,7 @@ class _Nobody:
     """Stands where an engine would, and decides nothing."""
 
     stirred = pressing = False
+    problems: Mapping[str, str] = {}
 
     def __init__(self, scheduler_names: Iterable[str] = ()) -> None:
         self.scheduler_names = frozenset(scheduler_names)

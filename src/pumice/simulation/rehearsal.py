@@ -1,8 +1,8 @@
 """A plan of moves, played before it is carried out: each eviction and each new place are decided by the engine, in full cycles.
 
 While a pod is moved, the cards that the plan keeps free, those that the pod leaves, and those that others are to be moved onto
-take nobody, as ``pumice defrag apply`` cordons them. Then they are opened, and whoever was to start must have started and
-everybody who was moved must have a place.
+take nobody, as ``pumice defrag apply`` has them held; here they are cordoned. Then they are opened, and whoever was to start must
+have started and everybody who was moved must have a place.
 """
 
 from __future__ import annotations

@@ -46,11 +46,11 @@ def difference_lines(difference: Difference, most: int = 8) -> Iterator[str]:
             yield f"{than}: {len(pods):,} {what}: {', '.join(pods[:most])}{more}"
 
 
-def why_lines(difference: Difference, base: Outcome, other: Outcome, most: int = 8) -> Iterator[str]:
+def why_lines(difference: Difference, base: Outcome, other: Outcome) -> Iterator[str]:
     """Return the reasons of pods that are placed in one of two plays alone, or later in the other."""
     for outcome, pods in ((other, difference.placed_only_in_base), (base, difference.placed_only_there),
                           (other, difference.later)):  # fmt: skip
-        for pod in [pod for pod in pods if pod in outcome.reasons][:most]:
+        for pod in [pod for pod in pods if pod in outcome.reasons][:8]:
             yield f"{outcome.variant}: {pod} waited: {outcome.reasons[pod]}"
 
 

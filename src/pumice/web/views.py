@@ -195,11 +195,13 @@ class Views:
             (piece, reading.card_view(engine, told["node"] or "", piece["uuid"])) for piece in (told["cards"] if told else ())
         ]  # fmt: skip
         use, hour, silent = None, [], ""
-        if line is not None and line.node and line.cards:
+        if line is not None and line.node and (line.cards or _has_claims(obj)):
             use = await self.monitors.of_node(line.node)
-            if not use.unknown and _is_name(namespace) and _is_name(name):
-                told_of, silent = await self.monitors.history(line.node, namespace, name)
-                hour = charts(told_of) if told_of is not None else []
+            if not line.cards and key not in use.pods:
+                use = None  # its claims may be of no cards
+        if line is not None and use is not None and not use.unknown and _is_name(namespace) and _is_name(name):
+            told_of, silent = await self.monitors.history(line.node, namespace, name)
+            hour = charts(told_of) if told_of is not None else []
         return Shown("pod", f"Pod {key}", {
             "key": key, "obj": obj, "unread": unread, "line": line, "told": told, "cards": cards, "use": use,
             "hour": hour, "silent": silent,
@@ -378,6 +380,11 @@ def _grouped(misfits: list[Json]) -> list[Json]:
          "examples": [node for node in nodes[:5] if node.get("cards")]}
         for (text, detail, final, counted), nodes in ordered[:GROUPS_SHOWN]
     ]  # fmt: skip
+
+
+def _has_claims(obj: Json | None) -> bool:
+    found = obj or {}
+    return bool((found.get("spec") or {}).get("resourceClaims") or (found.get("status") or {}).get("extendedResourceClaimStatus"))
 
 
 def _conditions(obj: Json | None) -> list[Json]:

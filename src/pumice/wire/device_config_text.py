@@ -43,9 +43,9 @@ _TYPES = {f.name: f.type for f in fields(NvidiaConfig)}
 SECTIONS = (names.CARDS_SECTION, names.CHIPS_SECTION)
 
 
-def parse_device_config(text: str, *, first_line: int = 1) -> DeviceConfig:
+def parse_device_config(text: str) -> DeviceConfig:
     """Parse the document. Raises BadInput with line and key on what cannot be meant; unknown keys are warnings."""
-    config, errors = read_device_config(text, first_line=first_line)
+    config, errors = read_device_config(text)
     if errors:
         raise BadInput(errors[0])
     return config

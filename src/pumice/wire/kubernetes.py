@@ -14,7 +14,7 @@ UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 AILING_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """How the keys of taints begin that Kubernetes itself puts on nodes."""
 MIRROR: Final = "kubernetes.io/config.mirror"
-"""On the API server's picture of a static pod, which the kubelet runs from a file: no scheduler and no plugin serves it."""
+"""On the mirror pod of a static pod, which the kubelet runs from a file: no scheduler and no plugin serves it."""
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """The last applied configuration, from which `kubectl apply` finds the fields that were removed."""
 DEVICES_REFUSED: Final = "UnexpectedAdmissionError"

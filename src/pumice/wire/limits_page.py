@@ -30,27 +30,30 @@ CARD: Final = struct.Struct("<96sQQ")
 MEMORY_AT: Final = 96
 """Where in it the memory stands; the cores follow."""
 BYTES: Final = HEAD.size + CARDS * CARD.size
-MORE: Final = struct.Struct("<5I12x")
-"""The part behind the cards, since priorities are granted: magic, priority, and who is held back.
-Libraries of before do not look."""
-HELD: Final = struct.Struct("<3I")
-"""Percent of the cards' time that the container keeps while more important work runs (0: nobody holds it back), beats, and
-milliseconds between two of them."""
+MORE: Final = struct.Struct(f"<6I8x{CARDS}Q")
+"""The part behind the cards, since priorities are granted: magic, priority, what the monitor says (``HELD``), and the bytes that
+the container may hold of each card. Libraries of before do not look, and pages of before end sooner."""
+HELD: Final = struct.Struct("<4I")
+"""Percent of the cards' time that the container keeps while more important work runs (0: nobody holds it back), beats,
+milliseconds between two of them, and the percent that it may have in place of its cores (0: they hold)."""
 HELD_AT: Final = BYTES + 8
 
 
 class GrantedCard(Struct, frozen=True):
-    """A card, or a slice of one; ``memory`` in bytes and ``cores`` in percent, 0: no limit of ours."""
+    """A card, or a slice of one; ``memory`` in bytes and ``cores`` in percent, 0: no limit of ours. ``burst``: bytes up to which
+    the container may hold memory that gives way to its neighbours, beyond ``memory``; 0: none."""
 
     uuid: str
     memory: int = 0
     cores: int = 0
+    burst: int = 0
 
 
 class LimitsPage(Struct, frozen=True):
     """``cards`` in the container's NVML order; what else it sees was not granted. ``region``: the container's path of its region.
     ``lifted``: the core limits are off for now. ``priority``: 0 high, 1 low, as granted; None on a page of before. ``held``: the
-    percent of its cards' time that it keeps while more important work runs there; 0: all of it."""
+    percent of its cards' time that it keeps while more important work runs there; 0: all of it. ``burst``: the percent that its
+    neighbours leave it beyond its cores; 0: none."""
 
     cards: tuple[GrantedCard, ...]
     region: str
@@ -59,6 +62,7 @@ class LimitsPage(Struct, frozen=True):
     lifted: bool = False
     priority: int | None = None
     held: int = 0
+    burst: int = 0
 
 
 def render(page: LimitsPage) -> bytes:
@@ -66,7 +70,8 @@ def render(page: LimitsPage) -> bytes:
     cards = page.cards[:CARDS]
     head = HEAD.pack(MAGIC, VERSION, BYTES, flags, len(cards), page.lifted, _text(page.region, 256))
     rows = [CARD.pack(_text(card.uuid, 96), card.memory, card.cores) for card in cards]
-    more = b"" if page.priority is None else MORE.pack(MORE_MAGIC, page.priority, page.held, 0, 0)
+    bursts = [card.burst for card in cards] + [0] * (CARDS - len(cards))
+    more = b"" if page.priority is None else MORE.pack(MORE_MAGIC, page.priority, page.held, 0, 0, page.burst, *bursts)
     return (head + b"".join(rows)).ljust(BYTES, b"\0") + more
 
 
@@ -78,18 +83,16 @@ def parse(content: bytes) -> LimitsPage | None:
     if (magic, version, size) != (MAGIC, VERSION, BYTES) or count > CARDS:
         return None
     rows: Sequence[tuple[bytes, int, int]] = list(CARD.iter_unpack(content[HEAD.size : HEAD.size + count * CARD.size]))
-    cards = tuple(GrantedCard(_string(uuid), memory, cores) for uuid, memory, cores in rows)
-    priority, held = _more(content[BYTES:])
-    return LimitsPage(
-        cards, _string(region), bool(flags & OVERSUBSCRIBE), not flags & NO_CORE_LIMIT, lifted != 0, priority, held
+    magic, priority, held, _, _, burst, *bursts = MORE.unpack_from(content[BYTES:].ljust(MORE.size, b"\0"))
+    more = magic == MORE_MAGIC
+    cards = tuple(
+        GrantedCard(_string(uuid), memory, cores, most if more else 0)
+        for (uuid, memory, cores), most in zip(rows, bursts, strict=False)
     )
-
-
-def _more(content: bytes) -> tuple[int | None, int]:
-    if len(content) < MORE.size:
-        return None, 0
-    magic, priority, held, _, _ = MORE.unpack_from(content)
-    return (priority, held) if magic == MORE_MAGIC else (None, 0)
+    return LimitsPage(
+        cards, _string(region), bool(flags & OVERSUBSCRIBE), not flags & NO_CORE_LIMIT, lifted != 0,
+        priority if more else None, held if more else 0, burst if more else 0,
+    )  # fmt: skip
 
 
 def _text(value: str, size: int) -> bytes:

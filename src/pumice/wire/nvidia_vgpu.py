@@ -36,11 +36,11 @@ class Register(Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-def parse_register(text: str, *, short_entries: bool = False, cores_field: bool = True) -> Register:
+def parse_register(text: str, *, short_entries: bool = False) -> Register:
     """Decode ``volcano.sh/node-vgpu-register``. Indices are dense whatever separators stray in between (D-09).
 
     ``short_entries`` accepts the five-field entries of plugins up to 1.9.4 (mode hami-core); without it such a card is
-    blocked. ``cores_field`` recognises the proposed seven-field form, with the cores after the memory (section 4.1).
+    blocked. The proposed form of seven fields is read too, with the cores after the memory (section 4.1).
     """
     if ":" not in text:
         problem = f"no ':' in the register annotation {text[:80]!r}" if text.strip() else ""
@@ -53,7 +53,7 @@ def parse_register(text: str, *, short_entries: bool = False, cores_field: bool 
             if token.strip():
                 problems.append(f"entry {token[:80]!r} of the register annotation has no fields; skipped")
             continue
-        card = _entry(len(cards), token.split(","), short_entries, cores_field)
+        card = _entry(len(cards), token.split(","), short_entries)
         if card.uuid in seen:
             reason = f"card {card.uuid} is registered twice"
             first = seen[card.uuid]
@@ -67,8 +67,8 @@ def parse_register(text: str, *, short_entries: bool = False, cores_field: bool 
     return Register(tuple(cards), tuple(problems))
 
 
-def _entry(index: int, fields: list[str], short_entries: bool, cores_field: bool) -> Card:
-    if cores_field and len(fields) >= 7 and fields[3].isdigit() and fields[4].startswith("NVIDIA"):
+def _entry(index: int, fields: list[str], short_entries: bool) -> Card:
+    if len(fields) >= 7 and fields[3].isdigit() and fields[4].startswith("NVIDIA"):
         del fields[3]
     uuid = fields[0].strip()
     if len(fields) == 5 and short_entries:
@@ -262,10 +262,10 @@ LIMIT: Final = 64 * 1024
 Parts = Sequence[Sequence[PodDevice]]
 
 
-def render_handed_out(allocated: Mapping[str, Parts], limit: int = LIMIT) -> str:
+def render_handed_out(allocated: Mapping[str, Parts]) -> str:
     """Pods in the order of their UIDs, as many as there is room for."""
     lines: list[str] = []
-    room = limit
+    room = LIMIT
     for uid, parts in sorted(allocated.items()):
         line = f"{uid} {render_pod_devices(parts)}\n"
         if len(line) <= room:

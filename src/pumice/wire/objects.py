@@ -155,7 +155,7 @@ def is_read(annotation: str) -> bool:
 
 
 def is_mirror(pod: Pod) -> bool:
-    """Return whether it is the picture of a static pod; the API server lets nobody change that afterwards."""
+    """Return whether it is the mirror pod of a static pod; the API server lets nobody change that afterwards."""
     return MIRROR in pod.metadata.annotations
 
 

@@ -157,12 +157,12 @@ def clean(text: str) -> str:
     return re.sub(r"[\x00-\x1f\x7f\u2028\u2029\x85]+", " ", text)[:253]
 
 
-def bounded(rows: Rows, limit: int = LIMIT) -> Rows:
+def bounded(rows: Rows) -> Rows:
     """The rows, as many as there is place for; the sum of all of them stays what it is."""
-    if _size(rows) <= limit:
+    if _size(rows) <= LIMIT:
         return rows
     rows = _joined(rows, lambda hour, key: (WHOLE_DAY, key))
-    if (size := _size(rows)) <= limit:
+    if (size := _size(rows)) <= LIMIT:
         return rows
     of_namespace: dict[str, list[int]] = {}  # shares, characters
     for (hour, key), sums in rows.items():
@@ -171,14 +171,14 @@ def bounded(rows: Rows, limit: int = LIMIT) -> Rows:
         found[1] += _length(hour, key, sums)
     small = {OTHERS}
     for namespace, (_, length) in sorted(of_namespace.items(), key=lambda item: (item[1][0], item[0])):
-        if size <= limit * 3 // 4:  # some place for those that are to come
+        if size <= LIMIT * 3 // 4:  # some place for those that are to come
             break
         small.add(namespace)
         size -= length
     rows = _joined(rows, lambda hour, key: (hour, (OTHERS, *key[1:])) if key[0] in small else (hour, key))
-    if _size(rows) > limit:  # queues and models without number
+    if _size(rows) > LIMIT:  # queues and models without number
         rows = _joined(rows, lambda hour, key: (hour, (key[0], OTHERS, OTHERS, key[3])))
-    return rows if _size(rows) <= limit else _joined(rows, lambda hour, key: (hour, (OTHERS, OTHERS, OTHERS, "")))
+    return rows if _size(rows) <= LIMIT else _joined(rows, lambda hour, key: (hour, (OTHERS, OTHERS, OTHERS, "")))
 
 
 def _joined(rows: Rows, place: Callable[[int, Key], tuple[int, Key]]) -> Rows:

@@ -12,7 +12,7 @@ import posixpath
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from pumice.wire import limits_page, names, variables
+from pumice.wire import bursts, limits_page, names, variables
 from pumice.wire.quantity import LARGEST_CARD, meant_mib, parse_quantity
 from pumice_jobs.admission.review import CREATE, Answer, Json, Request, Settings, View, put
 
@@ -90,6 +90,8 @@ NAMES_NODE: Final = (
 )
 NO_CARD: Final = "asks for no card; add volcano.sh/vgpu-number: 1"
 
+NO_BURST: Final = f"{names.BURST_MEMORY} and {names.BURST_CORES} are for pods that ask for {names.VGPU_MEMORY}; claims know none"
+
 
 def validate(request: Request, view: View, settings: Settings) -> Answer:
     found = refusals(request.object)
@@ -118,7 +120,20 @@ def refusals(pod: Json) -> list[str]:
     found = [message for holds, message in RULES if not holds(spec)]
     for container in _containers(spec):
         found += [f"container {container.get('name')}: {text}" for text in _nonsense(container)]
+    found += _useless_bursts((pod.get("metadata") or {}).get("annotations") or {}, spec)
     return list(dict.fromkeys(found))
+
+
+def _useless_bursts(notes: Json, spec: Json) -> list[str]:
+    """Only shares by the resources burst; what a cluster's defaults come to is not known here."""
+    if not bursts.is_asked(notes):
+        return []
+    sharing = [c for c in _containers(spec) if names.VGPU_NUMBER in _limits(c) or names.VGPU_MEMORY in _limits(c)]
+    found = [text for _, text in bursts.misspelt(notes)]
+    for container in sharing:
+        memory, cores = (_number(_limits(container).get(name, -1)) for name in (names.VGPU_MEMORY, names.VGPU_CORES))
+        found += [f"container {container.get('name')}: {text}" for _, text in bursts.pointless(notes, memory, cores)]
+    return found if sharing else [NO_BURST]
 
 
 def _containers(spec: Json) -> list[Json]:

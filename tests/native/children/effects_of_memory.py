@@ -18,6 +18,31 @@ def linear(release):
     return steps
 
 
+def told_as_managed(ask):
+    """What is asked of a block of device memory, and of one of managed memory."""
+
+    def steps():
+        managed = u64()
+        must("cuMemAllocManaged", c.byref(managed), size_t(BLOCK), 1)
+        for pointer in (alloc(BLOCK)[1], managed.value):
+            yield ask(u64(pointer))
+            must("cuMemFree_v2", u64(pointer))
+
+    return steps
+
+
+def attribute(pointer):
+    found = c.c_int(-1)
+    must("cuPointerGetAttribute", c.byref(found), 8, pointer)
+    return found.value
+
+
+def attributes(pointer):
+    found = c.c_int(-1)
+    must("cuPointerGetAttributes", 1, c.byref(c.c_int(8)), c.byref(c.pointer(found)), pointer)
+    return found.value
+
+
 def freed_without_a_pointer():  # 32-bit pointers: a 64-bit driver hands none out
     yield cuda.cuMemFree(c.c_uint(0x1000)) != 0
     yield used()

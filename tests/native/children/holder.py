@@ -9,6 +9,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 from driver import alloc, call, free, hear, info, must, ptr, say, size_t, start
 from structures import Array3D
 
+IS_MANAGED = 8
 held, modules, libraries, arrays, contexts = [], [], [], [], []
 
 
@@ -57,6 +58,17 @@ def obey(words):
             while held:
                 free(held.pop())
             return 0
+        case ["told_as_managed"]:  # by both ways to ask, from within the last block
+            one, many, place = c.c_int(-1), c.c_int(-1), c.c_ulonglong(held[-1] + 4096)
+            must("cuPointerGetAttribute", c.byref(one), IS_MANAGED, place)
+            must("cuPointerGetAttributes", 1, c.byref(c.c_int(IS_MANAGED)), c.byref(c.pointer(many)), place)
+            return [one.value, many.value]
+        case ["managed", size]:
+            pointer = c.c_ulonglong()
+            rc = call("cuMemAllocManaged", c.byref(pointer), size_t(int(size)), 1)
+            if rc == 0:
+                held.append(pointer.value)
+            return rc
         case ["array", rows]:  # of 4 KiB each
             array = ptr()
             rc = call("cuArray3DCreate_v2", c.byref(array), c.byref(Array3D(1024, int(rows), 0, 0x20, 1, 0)))

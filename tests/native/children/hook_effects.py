@@ -16,6 +16,8 @@ from effects_of_contexts import context, detached, green, green_alone, primary
 from effects_of_graphs import Parameters, graph_memory_trimmed, instantiated, updated
 from effects_of_memory import (
     array,
+    attribute,
+    attributes,
     freed_without_a_pointer,
     handle_released_after_its_mapping,
     handle_released_before_its_mapping,
@@ -25,6 +27,7 @@ from effects_of_memory import (
     pool_of_host_memory,
     pool_told_to_keep_nothing,
     pool_trimmed,
+    told_as_managed,
 )
 from effects_of_multicast import ended_with_what_is_bound, unbound, unbound_address
 from effects_of_sharing import (
@@ -137,6 +140,8 @@ ENTRIES = {
     "cuDeviceGraphMemTrim": graph_memory_trimmed,
     "cuDeviceTotalMem": total("cuDeviceTotalMem", c.c_uint),
     "cuDeviceTotalMem_v2": total("cuDeviceTotalMem_v2", size_t),
+    "cuPointerGetAttribute": told_as_managed(attribute),
+    "cuPointerGetAttributes": told_as_managed(attributes),
     "cuMemGetInfo": memory_info("cuMemGetInfo", c.c_uint),
     "cuMemGetInfo_v2": memory_info("cuMemGetInfo_v2", size_t),
 }

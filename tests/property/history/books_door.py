@@ -117,7 +117,7 @@ class BooksDoor(EngineDoor):
 
 
 class SlotDoor(BooksDoor):
-    """The same over a family of exclusive positions and templates, which stands for MIG slices and NPU templates."""
+    """The same over a device type of exclusive positions and templates, which stands for MIG slices and NPU templates."""
 
     device_types = [SlotSharing()]  # noqa: RUF012
 

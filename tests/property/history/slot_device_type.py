@@ -1,4 +1,4 @@
-"""A device family for tests only: cards with seven exclusive positions, cut by templates of one, two or four.
+"""A device type for tests only: cards with seven exclusive positions, cut by templates of one, two or four.
 
 It stands for what MIG slices and NPU templates need of the ledger: positions that one pod holds alone, and a card that is tied
 to one template until its last position is free.

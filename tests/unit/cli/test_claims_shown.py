@@ -14,7 +14,7 @@ from kit.device_claims import GPU, ClaimWorld, cards, whole
 from kit.objects import node
 from kit.scheduler_confs import conf
 
-from pumice.cli.casefile import Case, decisions_of, engine_of, load, save, trimmed
+from pumice.cli.cluster_snapshot import ClusterSnapshot, decisions_of, engine_of, load, save, trimmed
 from pumice.cli.fits import app as fits
 from pumice.cli.replay import app
 from pumice.devices.claimed_rows import with_claims
@@ -78,14 +78,14 @@ def test_a_claim_without_pods_is_named_and_what_cannot_be_read_ends_nothing() ->
     assert [str(one) for one in rows[0].holders] == ["claim team/c (1024 MiB, 5 %)"]
 
 
-def case_of(here: ClaimWorld) -> Case:
+def case_of(here: ClaimWorld) -> ClusterSnapshot:
     kept: dict[str, list[Json]] = {
         "nodes": list(here.nodes.values()), "pods": list(here.pods.values()),
         "deviceClasses": [trimmed(one, None) for one in here.device_classes.values()],
         "resourceSlices": [trimmed(one, None) for one in here.slices.values()],
         "resourceClaims": [trimmed(one, None) for one in here.claims.values()],
     }  # fmt: skip
-    return Case(here.now, conf("gang", "predicates"), objects=copy.deepcopy(kept))
+    return ClusterSnapshot(here.now, conf("gang", "predicates"), objects=copy.deepcopy(kept))
 
 
 def test_a_dump_holds_claims_and_decides_as_the_scheduler_does(tmp_path: Path) -> None:
@@ -178,7 +178,8 @@ def test_the_status_of_a_claim_is_cut_down_to_what_decisions_look_at() -> None:
 def answered(kind: str, obj: Json) -> str:
     """The words of a refusal of a file with this object; empty where the object is read, or passed over."""
     try:
-        assert list(engine_of(Case(0.0, conf("predicates"), objects={kind: [obj]})).state.device_claims.validate()) == []
+        engine = engine_of(ClusterSnapshot(0.0, conf("predicates"), objects={kind: [obj]}))
+        assert list(engine.state.device_claims.validate()) == []
     except BadInput as error:
         return str(error)
     return ""

@@ -162,18 +162,21 @@ def test_a_package_that_is_not_installed_is_one_line(
     assert reported.startswith("pumice: `pumice outdated` needs the Python package no_such_package, which is not installed; ")
 
 
+COMMAND = "main.COMMANDS['slow'] = ('slow', '')"
 SLOW = {
-    "while it is being loaded": "import time\nprint(flush=True)\ntime.sleep(60)\n",
-    "while it works": "import time\nfrom pumice.cli.flags import App\napp = App()\n@app.command()\ndef slow() -> None:\n"
-    "    print(flush=True)\n    time.sleep(60)\n",
-}
+    "while its streams are made ready": ("import time\ndef prepare(): print(flush=True); time.sleep(60)\n",
+                                         "import slow; main.prepare = slow.prepare"),
+    "while it is being loaded": ("import time\nprint(flush=True)\ntime.sleep(60)\n", COMMAND),
+    "while it works": ("import time\nfrom pumice.cli.flags import App\napp = App()\n@app.command()\ndef slow() -> None:\n"
+                       "    print(flush=True)\n    time.sleep(60)\n", COMMAND),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("module", SLOW.values(), ids=SLOW)
-def test_an_interrupted_command_leaves_no_traceback_and_ends_by_the_signal(tmp_path: Path, module: str) -> None:
+@pytest.mark.parametrize(("module", "changed"), SLOW.values(), ids=SLOW)
+def test_an_interrupted_command_leaves_no_traceback_and_ends_by_the_signal(tmp_path: Path, module: str, changed: str) -> None:
     (tmp_path / "slow.py").write_text(module)
     program = subprocess.Popen(
-        [sys.executable, "-c", "from pumice.cli import main; main.COMMANDS['slow'] = ('slow', ''); main.main(['slow'])"],
+        [sys.executable, "-c", f"from pumice.cli import main; {changed}; main.main(['slow'])"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={"PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
     assert program.stdout is not None

@@ -12,7 +12,7 @@ from kit.engine_world import ALL_PLUGINS
 from kit.objects import budget, group, node, pod
 
 from pumice.cli import main as cli
-from pumice.cli.casefile import Case, save, trimmed
+from pumice.cli.cluster_snapshot import ClusterSnapshot, save, trimmed
 from pumice.wire import names
 from pumice.wire.volcano import seconds
 
@@ -41,7 +41,7 @@ def case_of(tmp_path: Path, *objects: Json) -> str:
     for obj in objects:
         sorted_.setdefault(kinds[obj["kind"]], []).append(obj)
     file = tmp_path / "case.json"
-    file.write_text(save(Case(now=seconds(NOW), scheduler_conf=ALL_PLUGINS, objects=sorted_)))
+    file.write_text(save(ClusterSnapshot(now=seconds(NOW), scheduler_conf=ALL_PLUGINS, objects=sorted_)))
     return str(file)
 
 

@@ -12,7 +12,7 @@ from kit.command_line import CONF, write_case
 from kit.device_world import card, vgpu_node
 
 from pumice.cli import main as cli
-from pumice.cli.casefile import Case, engine_of, load, save, trimmed
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of, load, save, trimmed
 from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod
@@ -233,7 +233,7 @@ def test_nodes_that_refuse_alike_are_told_together(capsys: pytest.CaptureFixture
         node.status.allocatable["pods"] = 110
     objects = {"nodes": [trimmed(msgspec.to_builtins(node), Node) for node in nodes]}
     path, manifest = tmp_path / "case.json", tmp_path / "pod.yaml"
-    path.write_text(save(Case(scheduler_conf=CONF, objects=objects)))
+    path.write_text(save(ClusterSnapshot(scheduler_conf=CONF, objects=objects)))
     manifest.write_text(CONTAINER + " {limits: {volcano.sh/vgpu-memory: 17000}}\n")
     _, text = run(capsys, "fits", "-f", manifest, "--from", path)
     assert "\n  n0, n1, n2 and 997 more  hami-vgpuDeviceSharing: memory 1 of 1 cards\n" in text

@@ -13,7 +13,7 @@ from kit.scheduler_confs import conf
 from rich.console import Console
 
 from pumice.cli import main as cli
-from pumice.cli.casefile import Case, engine_of, save
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of, save
 from pumice.cli.explain_workloads import queues_table
 from pumice.scheduler.explaining.queues import queue_views
 from pumice.wire.names import USE_GPU_TYPE
@@ -33,7 +33,7 @@ def case(world: World, tmp_path: Path) -> Path:
     path = tmp_path / "case.json"
     objects = {"nodes": world.nodes, "queues": world.queues, "podGroups": world.groups, "pods": world.pods}
     lists = {kind: list(found.values()) for kind, found in objects.items()}
-    path.write_text(save(Case(now=world.now, scheduler_conf=world.conf, objects=lists)))
+    path.write_text(save(ClusterSnapshot(now=world.now, scheduler_conf=world.conf, objects=lists)))
     return path
 
 
@@ -100,7 +100,7 @@ def test_what_keeps_a_whole_gang_back_is_said_once_of_it_and_once_of_its_members
     objects = {"nodes": [node("n1", cpu="8"), node("n2", cpu="8")], "hyperNodes": [hyper_node("s1", 1, "n1")],
                "podGroups": [wanted], "pods": members}  # fmt: skip
     path = tmp_path / "case.json"
-    path.write_text(save(Case(scheduler_conf=conf("gang", "predicates"), objects=objects)))
+    path.write_text(save(ClusterSnapshot(scheduler_conf=conf("gang", "predicates"), objects=objects)))
     _, out = run(capsys, "explain", "podgroup", "g", "--from", path)
     why = "no HyperNode of tier 1 or below takes 2 pods"
     said = [line.split(":")[0] for line in out.splitlines() if why in line]
@@ -135,7 +135,7 @@ def test_what_is_not_there_is_one_line_and_exit_code_2(
 def test_without_a_plugin_that_knows_shares_nothing_is_deserved_or_borrowed(case: Path) -> None:
     document = json.loads(case.read_text())
     del document["kind"], document["version"]
-    engine = engine_of(Case(**{**document, "scheduler_conf": conf("gang", actions="allocate")}))
+    engine = engine_of(ClusterSnapshot(**{**document, "scheduler_conf": conf("gang", actions="allocate")}))
     assert all(not view.deserved and not view.borrowed for view in queue_views(engine, 1.0))
 
 

@@ -11,7 +11,7 @@ from kit.engine_world import World
 from kit.objects import group, node, pod
 
 from pumice.cli import main as cli
-from pumice.cli.casefile import Case, save
+from pumice.cli.cluster_snapshot import ClusterSnapshot, save
 
 Json = dict[str, Any]
 ROOM = "0/1 nodes are unavailable: 1 Insufficient cpu."
@@ -38,7 +38,8 @@ def case(tmp_path: Path) -> Path:
     lists = {"nodes": world.nodes, "queues": world.queues, "podGroups": world.groups, "pods": world.pods}
     objects = {kind: list(found.values()) for kind, found in lists.items()}
     objects["pods"] = [{**each, "status": {"phase": "Pending"}} for each in objects["pods"]]
-    path.write_text(save(Case(now=1_800_000_000.0, scheduler_conf=world.conf, objects={**objects, "replicaSets": sets})))
+    objects["replicaSets"] = sets
+    path.write_text(save(ClusterSnapshot(now=1_800_000_000.0, scheduler_conf=world.conf, objects=objects)))
     return path
 
 

@@ -12,8 +12,8 @@ from kit.npu_world import chip, npu_limits, npu_node_object
 from kit.objects import node, pod
 from kit.scheduler_confs import conf, sharing
 
-from pumice.cli.casefile import Case, decisions_of, engine_of
-from pumice.cli.picture import collect
+from pumice.cli.cluster_snapshot import ClusterSnapshot, decisions_of, engine_of
+from pumice.cli.snapshot_source import collect
 from pumice.devices.device_type import CardTenant
 from pumice.devices.registry import all_card_rows
 from pumice.wire.device_reports import device_info, render_own_devices
@@ -50,7 +50,7 @@ def test_cards_in_hamis_mode_say_their_memory():
 
 
 def test_a_dump_holds_what_is_reported_of_nodes_and_its_replay_decides_the_same():
-    case = Case(1000.0, ON_DEMAND, objects={
+    case = ClusterSnapshot(1000.0, ON_DEMAND, objects={
         "nodes": [core_node_object("npu", 2)], "pods": [core_pod_object("a", 4)], "deviceReports": [gathered({"npu": 2})],
     })  # fmt: skip
     assert decisions_of(case) == [{"pod": "default/a", "node": "npu", "devices": "0-vir04_3c"}]

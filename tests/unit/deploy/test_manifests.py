@@ -175,7 +175,7 @@ def test_the_monitor_is_let_near_neither_pods_nor_the_kubelet_and_mig_rights_are
     monitor = the("volcano-vgpu-device-plugin.yml", "DaemonSet", "volcano-vgpu-monitor")["spec"]["template"]["spec"]
     assert monitor["hostPID"] is True  # drivers name processes by the host's numbers
     mounts = [volume["hostPath"]["path"] for volume in monitor["volumes"]]
-    assert mounts == ["/usr/local/vgpu/vgpu/containers", "/usr/local/vgpu/vgpu/limits"]
+    assert mounts == [f"/usr/local/vgpu/vgpu/{name}" for name in ("containers", "limits", "claims", "claim-limits")]
     plugin = the("volcano-vgpu-device-plugin.yml", "DaemonSet", "volcano-device-plugin")["spec"]["template"]["spec"]
     assert "hostPID" not in plugin
     text = (FOLDER / "volcano-vgpu-device-plugin.yml").read_text("utf-8")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ import yaml
 from kit import page_commands
 from kit.command_line import call
 from kit.page_commands import COMMAND, Block, Failed, Reader, alike, blocks, commands, dialogue, pages, play
+from kit.signals import heed_interrupts
 
 from pumice.cli.lint import app
 
@@ -158,11 +162,45 @@ def test_what_no_two_runs_have_in_common_is_alike_and_all_else_is_not() -> None:
     assert not alike("3 of 9, 4 of 9\n", "1 of 9, 5 of 9\n", differs="^. of")
 
 
+INTERRUPTS = (signal.SIGINT, signal.SIGQUIT)
+UNTIL_CTRL_C = Block(1, "sh", "echo begun; exec sleep 1000   # until Ctrl-C\npgrep -s 0 -x sleep\n")
+
+
 def test_what_runs_until_ctrl_c_runs_beside_the_rest_of_its_block(tmp_path: Path) -> None:
-    reader = Reader(tmp_path / "me")
-    try:
-        block = Block(1, "sh", "echo begun; exec sleep 1000   # until Ctrl-C\npgrep -s 0 -x sleep\n")
-        reader.follow(block)
+    with closing(Reader(tmp_path / "me")) as reader:
+        reader.follow(UNTIL_CTRL_C)
         assert reader.type("pgrep -s 0 -x sleep")[0] == 1
-    finally:
-        reader.close()
+
+
+def test_a_program_that_needs_ctrl_c_twice_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_commands, "FAREWELL", 0.5)
+    with closing(Reader(tmp_path / "me")) as reader:
+        script = "trap 'trap - INT' INT; echo begun; while :; do sleep 0.05; done   # until Ctrl-C\n"
+        with pytest.raises(Failed, match=r"goes on 0\.5 s after Ctrl-C"):
+            reader.follow(Block(1, "sh", script))
+
+
+@pytest.fixture
+def behind_a_shell() -> Iterator[None]:
+    """A shell without job control starts all that is behind it with Ctrl-C and Ctrl-\\ ignored."""
+    assert signal.SIG_IGN not in map(signal.getsignal, INTERRUPTS), "kit.pytest_plugin lets tests heed them, wherever they run"
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in INTERRUPTS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("behind_a_shell")
+def test_ctrl_c_ends_programs_of_a_reader_that_was_started_behind_a_shell(tmp_path: Path) -> None:
+    with closing(Reader(tmp_path / "me")) as reader:
+        reader.follow(UNTIL_CTRL_C)
+        ignored = int(reader.type("awk '/^SigIgn/ {print $2}' /proc/self/status")[1], 16)
+        assert [number for number in INTERRUPTS if ignored >> number - 1 & 1] == []
+
+
+@pytest.mark.usefixtures("behind_a_shell")
+def test_ctrl_c_ends_what_tests_start_that_run_behind_a_shell() -> None:
+    heed_interrupts()
+    program = subprocess.Popen(["sleep", "1000"])
+    program.send_signal(signal.SIGINT)
+    assert program.wait(timeout=60) == -signal.SIGINT

@@ -116,6 +116,14 @@ def test_programs_of_mps_need_no_region_and_nobody_hides_behind_them(owner, give
     assert bool(accounts(CardProcess(A, 900, 3000 * MIB), owner, given).unaccounted()) is stray
 
 
+def test_who_has_a_card_for_itself_needs_no_region_and_strangers_on_it_are_told():
+    mine = Tenant([Granted(A, 4000 * MIB)], whole=True)
+    found = accounts(CardProcess(A, 900, 3000 * MIB), OF_POD, mine)
+    assert found.unaccounted() == []
+    assert found.measured() == {(KEY, A): 3000 * MIB}
+    assert accounts(CardProcess(A, 900, 3000 * MIB), OUTSIDE, mine).unaccounted() == [Unaccounted(A, None, 3000 * MIB)]
+
+
 def test_of_a_container_without_a_region_the_drivers_figure_is_told_where_it_is_known_whose_it_is():
     assert accounts(CardProcess(A, 900, 3000 * MIB), OF_POD, BY_MPS).measured() == {(KEY, A): 3000 * MIB}
     assert accounts(CardProcess(A, 900, 3000 * MIB), OUTSIDE, BY_MPS).measured() == {}

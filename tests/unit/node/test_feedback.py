@@ -65,6 +65,54 @@ def test_limits_that_are_to_hold_are_never_lifted() -> None:
     assert now == {"alone": Tenant((A,), 1, 1)}
 
 
+def bursts(*tenants: Tenant) -> list[int]:
+    words = feedback(dict(enumerate(tenants)))
+    return [words.get(key, Word()).burst for key in range(len(tenants))]
+
+
+def asks(cores: int, burst: int = 0, recent: int = 2, card: str = A) -> Tenant:
+    return Tenant((card,), 1, recent, cores=(cores,), burst=burst)
+
+
+@pytest.mark.parametrize(
+    ("tenants", "found"),
+    [
+        ((asks(30, 80), asks(40)), [60, 0]),  # 30 that nobody asked for
+        ((asks(30, 50), asks(40)), [50, 0]),  # its own bound
+        ((asks(30, 80), asks(70)), [0, 0]),  # the neighbour needs what it asked for
+        ((asks(30, 80), asks(70, recent=0)), [80, 0]),  # and when it does not, not
+        ((asks(30, 80), asks(0)), [0, 0]),  # whoever has no limit may need all
+        ((asks(20, 90), asks(20, 90), asks(20)), [40, 40, 0]),  # what is left is shared alike
+        ((asks(20, 90), asks(20, 90, recent=0), asks(20)), [80, 40, 0]),  # by who works
+        ((asks(30, 80), asks(40, card=B)), [80, 0]),
+        ((asks(80, 60), asks(10)), [0, 0]),  # a bound below its ask
+    ],
+)
+def test_who_may_burst_has_what_its_active_neighbours_did_not_ask_for(tenants: tuple[Tenant, ...], found: list[int]) -> None:
+    assert bursts(*tenants) == found
+
+
+def test_of_several_cards_the_fullest_says_how_far_and_who_waits_has_nothing() -> None:
+    both = Tenant((A, B), 1, 2, cores=(30, 30), burst=90)
+    assert bursts(both, asks(20), asks(50, card=B)) == [50, 0, 0]
+    assert bursts(both, asks(20), asks(70, card=B)) == [0, 0, 0]
+    assert bursts(both, Tenant((A,), 0, 2, cores=(20,))) == [0, 0]
+
+
+percent = st.integers(0, 100)
+
+
+@given(st.lists(st.builds(asks, percent, percent, st.integers(0, 2)), min_size=1, max_size=5))
+def test_bursts_take_nothing_that_an_active_neighbour_asked_for(tenants: list[Tenant]) -> None:
+    """Of those who are active then; and each bursting tenant has more than it asked for, and at most its bound."""
+    found = bursts(*tenants)
+    for tenant, burst in zip(tenants, found, strict=True):
+        assert burst == 0 or tenant.asked(A) < burst <= tenant.burst
+    active = [(tenant, burst) for tenant, burst in zip(tenants, found, strict=True) if tenant.recent > 1]
+    if any(burst for _, burst in active):
+        assert sum(burst or tenant.asked(A) for tenant, burst in active) <= 100
+
+
 tenant = st.builds(Tenant, st.lists(st.sampled_from([A, B, "GPU-c"]), max_size=3).map(tuple), st.integers(0, 1),
                    st.integers(-3, 5), st.booleans())  # fmt: skip
 

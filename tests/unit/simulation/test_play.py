@@ -11,7 +11,7 @@ import pytest
 from kit.scheduler_confs import conf, sharing
 
 from pumice.audit.auditor import Books
-from pumice.cli.casefile import Case, engine_of
+from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of
 from pumice.simulation import manifests
 from pumice.simulation.outcome import Outcome, difference, outcome_of
 from pumice.simulation.play import Outage, Simulation, Submission
@@ -31,7 +31,7 @@ def share(percent: int = 50, **more: Any) -> dict[str, Any]:
 
 def played(submissions: Sequence[Submission], *nodes: dict[str, Any], outages: Sequence[Outage] = (), conf: str = CONF,
            **more: Any) -> Outcome:  # fmt: skip
-    case = Case(now=1e9, scheduler_conf=conf, objects={"nodes": list(nodes or (machine(),)), **more})
+    case = ClusterSnapshot(now=1e9, scheduler_conf=conf, objects={"nodes": list(nodes or (machine(),)), **more})
     simulation = Simulation(engine_of(case), case.now, case.objects)
     for _ in simulation.play(submissions, outages):
         pass
@@ -134,7 +134,7 @@ def test_pods_larger_than_any_node_are_named() -> None:
 
 
 def test_a_play_that_is_cut_short_knows_what_was_until_then() -> None:
-    case = Case(now=1e9, scheduler_conf=CONF, objects={"nodes": [machine()]})
+    case = ClusterSnapshot(now=1e9, scheduler_conf=CONF, objects={"nodes": [machine()]})
     simulation = Simulation(engine_of(case), case.now, case.objects)
     moments = simulation.play([Submission(float(i), f"p{i}", (share(10),)) for i in range(9)])
     arrived = next(moments)
@@ -170,7 +170,7 @@ def test_card_hours_are_the_part_of_a_card_by_the_time_it_is_held() -> None:
 
 @pytest.mark.parametrize("left", range(1, 9))
 def test_two_plays_that_end_apart_are_compared_by_the_pods_of_both(left: int) -> None:
-    case = Case(now=1e9, scheduler_conf=CONF, objects={"nodes": [machine()]})
+    case = ClusterSnapshot(now=1e9, scheduler_conf=CONF, objects={"nodes": [machine()]})
     flow = [Submission(float(i), f"p{i}", (share(10),)) for i in range(9)]
     simulation = Simulation(engine_of(case), case.now, case.objects)
     for arrived in simulation.play(flow):
@@ -205,7 +205,8 @@ def test_the_auditor_of_a_play_judges_npus_and_legacy_cards_too() -> None:
 
 
 def test_the_auditor_of_a_play_tells_of_a_gang_that_starts_in_part() -> None:
-    case = Case(now=1e9, scheduler_conf=conf("predicates", sharing("VGPU"), actions="allocate"), objects={"nodes": [machine()]})
+    without_gang = conf("predicates", sharing("VGPU"), actions="allocate")
+    case = ClusterSnapshot(now=1e9, scheduler_conf=without_gang, objects={"nodes": [machine()]})
     simulation = Simulation(engine_of(case), case.now, case.objects)
     for _ in simulation.play([Submission(0, "g", (share(100),) * 3, gang=3)]):  # without the plugin gang
         pass
@@ -219,10 +220,18 @@ def test_the_auditor_of_a_play_tells_of_a_gang_that_starts_in_part() -> None:
 
 
 def test_the_auditor_of_a_play_tells_what_is_over() -> None:
-    case = Case(now=1e9, scheduler_conf=CONF, objects={"nodes": [machine(cards=1)]})
+    case = ClusterSnapshot(now=1e9, scheduler_conf=CONF, objects={"nodes": [machine(cards=1)]})
     engine = engine_of(case)
     two = {"nodes": [manifests.node("n1", cpu="64", memory="256Gi", model="A100-SXM4-80GB", cards=1, mib=40000)]}
     simulation = Simulation(engine, case.now, two)  # the auditor is told of a smaller card than the engine
     for _ in simulation.play([Submission(0, "a", (share(100),))]):
         pass
     assert simulation.violations == ["card GPU-n1-0: memory 80000 of 40000"]
+
+
+def test_a_gate_that_the_play_opens_is_open_whatever_version_of_the_pod_the_dump_has() -> None:
+    template = share(100)
+    meta = {"name": "gated", "namespace": "default", "uid": "gated", "resourceVersion": "7",
+            "annotations": {names.QUEUE_GATE: "true"}}  # fmt: skip
+    spec = {**template["spec"], "schedulingGates": [{"name": names.QUEUE_GATE}]}
+    assert list(played([], pods=[{**template, "metadata": meta, "spec": spec}]).starts) == ["default/gated"]

@@ -18,6 +18,7 @@ pytest.importorskip("jinja2", reason="the extra `web` is not installed")
 from kit.web_page import OpenPage, open_page
 
 from pumice.ports.cluster import ApiError
+from pumice.web.monitors import Monitors
 from pumice.web.rendering import Templates
 
 Json = dict[str, Any]
@@ -77,6 +78,24 @@ def test_a_pod_that_waits_says_why_card_by_card_and_what_would_let_it_in() -> No
         assert "ask for memory 3000 MiB instead of 4000" in answer.words
 
     look(node("n1", cards=2), placed("a", "n1", 0, 6000), placed("b", "n1", 1, 5000), pod("late", mib=4000), at=at)
+
+
+def test_a_pod_with_its_card_by_claim_shows_what_it_uses_and_one_with_other_devices_says_nothing_of_cards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def told(what: str) -> str:
+        return ('hami_vgpu_memory_used_bytes{container="c",device_uuid="u",namespace="default",pod="p",zone="vGPU",claim="c"} '
+                "3145728") if what == "metrics" else "{}"  # fmt: skip
+
+    async def at(page: OpenPage, cluster: FakeCluster) -> None:
+        assert "Used now: 3 MiB" in (await page.get("pod?name=p")).words
+        assert "Used now" not in (await page.get("pod?name=other")).words
+
+    monkeypatch.setattr(Monitors, "_page", lambda self, name, what="metrics": told(what))
+    pods = [pod(name, nodeName="n1", resourceClaims=[{"name": "mine", "resourceClaimName": "c"}]) for name in ("p", "other")]
+    for each in pods:
+        each["status"] = {"phase": "Running"}
+    look(node("n1", cards=1), *pods, at=at)
 
 
 def test_what_nobody_tells_is_unknown_with_its_cause_and_never_0() -> None:

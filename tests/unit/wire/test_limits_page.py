@@ -24,7 +24,9 @@ MIRROR = {
     "offsetof(struct limits_page, more)": limits_page.BYTES,
     "offsetof(struct page_more, priority)": 4,
     "offsetof(struct limits_page, more.held)": limits_page.HELD_AT,
-    "offsetof(struct page_more, beat_ms) - offsetof(struct page_more, held)": limits_page.HELD.size - 4,
+    "offsetof(struct page_more, beat_ms) - offsetof(struct page_more, held)": limits_page.HELD.size - 8,
+    "offsetof(struct page_more, burst) - offsetof(struct page_more, held)": limits_page.HELD.size - 4,
+    "offsetof(struct page_more, burst_memory)": limits_page.MORE.size - 8 * limits_page.CARDS,
     "offsetof(struct limits_page, flags)": 12,  # the fourth of HEAD
     "offsetof(struct limits_page, count)": 16,
     "offsetof(struct limits_page, lifted)": limits_page.LIFTED_AT,
@@ -37,6 +39,8 @@ MIRROR = {
     "offsetof(struct page_card, cores)": 104,
 }
 PAGE = LimitsPage((GrantedCard("GPU-1", 3000 << 20, 50), GrantedCard("MIG-2")), "/tmp/vgpu/x.cache", True, False, True)
+
+BURSTS = LimitsPage((GrantedCard("GPU-1"), GrantedCard("GPU-2", 10 << 30, 30, 20 << 30)), "/r", priority=1, burst=60)
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +57,16 @@ def test_the_path_is_the_libraries() -> None:
     assert f'LIMITS_PAGE_PATH "{limits_page.PATH}"' in HEADER.read_text()
 
 
-@pytest.mark.parametrize("page", [PAGE, LimitsPage((), ""), LimitsPage((), "", priority=0, held=5)])
+@pytest.mark.parametrize("page", [PAGE, LimitsPage((), ""), LimitsPage((), "", priority=0, held=5), BURSTS])
 def test_what_is_rendered_is_read_back(page: LimitsPage) -> None:
     assert parse(render(page)) == page
+
+
+def test_a_page_that_ends_before_what_came_later_is_a_page() -> None:
+    """As older plugins wrote it, with priority and no bursts."""
+    assert parse(render(LimitsPage((GrantedCard("GPU-1"),), "/r", priority=0))[: limits_page.BYTES + 20]) == LimitsPage(
+        (GrantedCard("GPU-1"),), "/r", priority=0
+    )
 
 
 def test_what_is_no_page_is_none() -> None:

@@ -37,7 +37,7 @@
 #include <stdint.h>
 
 #define MACHINE_MAGIC 0x31454e494843414dull /* "MACHINE1" in memory */
-#define MACHINE_VERSION 3u
+#define MACHINE_VERSION 4u
 
 #define MACHINE_CARDS 16
 #define MACHINE_PROCESSES 256
@@ -196,6 +196,8 @@ struct machine_account {
     uint64_t peak_bytes;
     uint64_t requested_bytes;/* sum of the sizes asked for and not yet freed */
     uint64_t context_bytes;  /* the contexts' part of bytes */
+    uint64_t managed_bytes;  /* the part of bytes that gives way: managed memory on the card */
+    uint64_t host_bytes;     /* managed memory that has given way, and is no part of bytes */
     uint64_t allocations;    /* live */
     uint64_t submitted_ns;   /* work given, since start */
     uint64_t served_ns;      /* work done: the busy time of this process */

@@ -57,6 +57,8 @@ struct charge {
 };
 bool memory_charge(unsigned card, int slot, struct charge c); /* false: does not fit */
 void memory_release(unsigned card, int slot, struct charge c);
+void memory_charge_managed(unsigned card, int slot, struct charge c); /* what does not fit lies on the host */
+void memory_release_managed(unsigned card, int slot, struct charge c);
 uint64_t memory_capacity(unsigned card, unsigned lane); /* what programs can have; card lock held or not */
 uint64_t memory_used(unsigned card, unsigned lane);     /* by known processes */
 uint64_t memory_allowed(unsigned card, int slot);       /* what its MPS server still lets the process take; UINT64_MAX: no bound */

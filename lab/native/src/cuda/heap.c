@@ -218,6 +218,21 @@ static uint64_t chunk_vacate(struct chunk *c, uint64_t extent)
 
 /* ---- allocate and free ---- */
 
+static bool pay(const struct block *b)
+{
+    struct charge c = {b->physical, b->size, 1, 0, 0};
+    if (b->kind != M_MANAGED)
+        return memory_charge(b->card, cu.slot, c);
+    memory_charge_managed(b->card, cu.slot, c);
+    return true;
+}
+
+static void give_back(const struct block *b, uint64_t physical)
+{
+    struct charge c = {physical, b->size, 1, 0, 0};
+    b->kind == M_MANAGED ? memory_release_managed(b->card, cu.slot, c) : memory_release(b->card, cu.slot, c);
+}
+
 static bool is_small(uint64_t size, enum memory_kind kind)
 {
     return size <= BLOCK / 2 && kind == M_DEVICE;
@@ -260,7 +275,7 @@ CUresult heap_alloc(unsigned card, CUcontext context, uint64_t size, enum memory
     b.physical = (size + BLOCK - 1) & ~(BLOCK - 1);
     pthread_mutex_lock(&heap.mutex);
     bool placed = place(&b);
-    if (placed && !memory_charge(card, cu.slot, (struct charge){b.physical, size, 1, 0, 0})) {
+    if (placed && !pay(&b)) {
         unplace(&b);
         placed = false;
     }
@@ -271,7 +286,7 @@ CUresult heap_alloc(unsigned card, CUcontext context, uint64_t size, enum memory
             b.physical = (size + BLOCK - 1) & ~(BLOCK - 1);
         *out = insert(b);
         if (!*out) {
-            memory_release(card, cu.slot, (struct charge){unplace(&b), size, 1, 0, 0});
+            give_back(&b, unplace(&b));
             placed = false;
         }
     }
@@ -283,8 +298,7 @@ CUresult heap_alloc(unsigned card, CUcontext context, uint64_t size, enum memory
 static void end_block(struct block *b)
 {
     tdelete(b, &heap.tree, compare);
-    uint64_t physical = unplace(b);
-    memory_release(b->card, cu.slot, (struct charge){physical, b->size, 1, 0, 0});
+    give_back(b, unplace(b));
     free(b);
 }
 

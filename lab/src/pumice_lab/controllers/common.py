@@ -71,13 +71,13 @@ def pod_from(template: View, owner: Json, namespace: str, prefix: str, labels: M
     }  # fmt: skip
 
 
-def template_hash(template: View, collisions: int = 0) -> str:
+def template_hash(template: View) -> str:
     """A short name for a pod template; equal templates have equal names (labels of our own left out)."""
     plain = copy.deepcopy(dict(template))
     for label in ("pod-template-hash", "controller-revision-hash"):
         ((plain.get("metadata") or {}).get("labels") or {}).pop(label, None)
     value = 0x811C9DC5
-    for byte in json.dumps([plain, collisions] if collisions else plain, sort_keys=True).encode():
+    for byte in json.dumps(plain, sort_keys=True).encode():
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
     return "".join(_ALPHABET[int(digit) % len(_ALPHABET)] for digit in str(value))
 

@@ -10,7 +10,7 @@ import grpc
 
 from pumice_lab.kubelet.devices.grpc_plugin import PluginServer, ShortPath
 from pumice_lab.kubelet.proto import podresources_pb2 as pb
-from pumice_lab.kubelet.proto import podresources_pb2_grpc as rpc
+from pumice_lab.kubelet.proto import services
 from pumice_lab.kubelet.server import NodeServer
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pumice_lab.kubelet.worker import PodWorker
 
 
-class PodResourcesServer(rpc.PodResourcesListerServicer):  # type: ignore[misc]
+class PodResourcesServer:
     """``ROOT/pod-resources/kubelet.sock``. One entry per device id, as the kubelet answers."""
 
     def __init__(self, simulator: KubeletSimulator) -> None:
@@ -32,7 +32,7 @@ class PodResourcesServer(rpc.PodResourcesListerServicer):  # type: ignore[misc]
         (directory / "kubelet.sock").unlink(missing_ok=True)
         self._short = ShortPath(directory / "kubelet.sock")
         self._server = grpc.aio.server()
-        rpc.add_PodResourcesListerServicer_to_server(self, self._server)
+        services.serve(self._server, pb, "PodResourcesLister", self)
         self._server.add_insecure_port(self._short.target)
         await self._server.start()
 

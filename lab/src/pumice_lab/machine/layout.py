@@ -9,7 +9,7 @@ from __future__ import annotations
 from ctypes import Structure, c_char, c_int32, c_uint16, c_uint32, c_uint64, sizeof
 
 MAGIC = 0x31454E494843414D
-VERSION = 3
+VERSION = 4
 NONE = 0xFFFFFFFF
 CARDS = 16
 PROCESSES = 256
@@ -120,7 +120,7 @@ class Card(Structure):
 
 class Account(Structure):
     _fields_ = [
-        *words("bytes peak_bytes requested_bytes context_bytes allocations", _u64),
+        *words("bytes peak_bytes requested_bytes context_bytes managed_bytes host_bytes allocations", _u64),
         *words("submitted_ns served_ns launches copies_bytes", _u64),
         *words("contexts lane gi_id ci_id mark_head mark_tail mps_server mps_percent"),
         *words("mps_limit_bytes rest_until_ns", _u64),

@@ -83,9 +83,7 @@ def preset(name: str) -> CardModel:
     return machine_of(name).cards[0]
 
 
-def machine_of(
-    cards: str | list[str], *, name: str = "machine", virtual_time: bool = False, driver: str = ""
-) -> MachineModel:
+def machine_of(cards: str | list[str], *, name: str = "machine", virtual_time: bool = False) -> MachineModel:
     """A machine of presets, without a file: ``machine_of("2xA100-SXM4-40GB")`` or a list of such words."""
     models: list[CardModel] = []
     for word in [cards] if isinstance(cards, str) else cards:
@@ -96,8 +94,7 @@ def machine_of(
         models += [from_preset(card_preset(match[2])) for _ in range(int(match[1] or 1))]
     if not 1 <= len(models) <= MAX_CARDS:
         raise BadInput(f"cards: a machine has 1 to {MAX_CARDS} cards, not {len(models)}")
-    model = MachineModel(name=name, cards=placed(name, models), virtual_time=virtual_time)
-    return replace(model, driver=driver) if driver else model
+    return MachineModel(name=name, cards=placed(name, models), virtual_time=virtual_time)
 
 
 def from_preset(facts: CardPreset) -> CardModel:

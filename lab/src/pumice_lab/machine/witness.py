@@ -13,7 +13,8 @@ class Share(Struct, frozen=True):
     """One process on one card. Bytes now and at most, time in ns; a process that has ended holds 0 bytes.
 
     ``requested`` is the sum of the sizes asked for and not freed (``leaked`` at the end), ``context`` the contexts'
-    part of ``bytes``. ``killed`` tells a process found dead from one that ended by itself.
+    part of ``bytes``. ``killed`` tells a process found dead from one that ended by itself. ``managed`` is the
+    part of ``bytes`` that gives way to others, ``host`` what has.
     """
 
     pid: int
@@ -28,6 +29,8 @@ class Share(Struct, frozen=True):
     launches: int
     live: bool
     killed: bool = False
+    managed: int = 0
+    host: int = 0
 
 
 class Witness(Struct, frozen=True):
@@ -77,6 +80,8 @@ def _living(state: layout.State) -> Iterator[Share]:
                     submitted_ns=account.submitted_ns,
                     launches=account.launches,
                     live=True,
+                    managed=account.managed_bytes,
+                    host=account.host_bytes,
                 )
 
 

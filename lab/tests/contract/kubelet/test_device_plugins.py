@@ -17,7 +17,7 @@ from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.ports.cluster import Json
 from pumice_lab.kubelet.devices.grpc_plugin import ShortPath
 from pumice_lab.kubelet.proto import podresources_pb2 as prpb
-from pumice_lab.kubelet.proto import podresources_pb2_grpc as prrpc
+from pumice_lab.kubelet.proto import services
 
 
 def _rejected(status: Json, cause: str) -> None:
@@ -336,7 +336,7 @@ def test_pod_resources_has_one_entry_per_device_and_leaves_ended_pods_out(on: On
         await node.until_phase(name, "Running")
         await node.until_phase(plain, "Running")
         async with grpc.aio.insecure_channel(ShortPath(node.pod_resources / "kubelet.sock").target) as channel:
-            stub = prrpc.PodResourcesListerStub(channel)
+            stub = services.client(channel, prpb, "PodResourcesLister")
             listed = {pod.name: pod for pod in (await stub.List(prpb.ListPodResourcesRequest())).pod_resources}
             assert ended not in listed
             assert [c.name for c in listed[name].containers] == ["main"]

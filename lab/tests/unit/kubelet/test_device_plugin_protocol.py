@@ -17,7 +17,7 @@ from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
 from pumice.ports.clock import SystemClock
 from pumice_lab.kubelet.devices.grpc_plugin import PluginServer, ShortPath
 from pumice_lab.kubelet.devices.manager import DeviceManager
-from pumice_lab.kubelet.proto import deviceplugin_pb2_grpc as rpc
+from pumice_lab.kubelet.proto import services
 
 
 class Kubelet:
@@ -100,7 +100,7 @@ def test_only_the_options_that_the_plugin_answers_count(with_kubelet: WithKubele
         await kubelet.plug("p.sock", ScriptedPlugin(healthy("a")))
         async with grpc.aio.insecure_channel(ShortPath(kubelet.directory / "kubelet.sock").target) as channel:
             claimed = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
-            await rpc.RegistrationStub(channel).Register(pb.RegisterRequest(
+            await services.client(channel, pb, "Registration").Register(pb.RegisterRequest(
                 version="v1beta1", endpoint="p.sock", resource_name=NUMBER, options=claimed))
         options = kubelet.manager.endpoints[NUMBER].options
         assert (options.pre_start, options.preferred) == (False, False)

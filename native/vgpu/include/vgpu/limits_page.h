@@ -3,7 +3,7 @@
  * the container sees it by a read-only mount of its own, so nothing inside can change, replace or remove it. Where it is, it
  * holds over environment and region; those go on saying the same to upstream's library and monitors (docs/adr/0067).
  *
- * Little-endian LP64. Written whole and renamed into its place; afterwards only `lifted` and what holds the container back change.
+ * Little-endian LP64. Written whole and renamed into its place; afterwards only `lifted` and what follows `held` change.
  */
 #ifndef VGPU_LIMITS_PAGE_H
 #define VGPU_LIMITS_PAGE_H
@@ -37,7 +37,9 @@ struct page_more {
     uint32_t held;
     uint32_t beats;
     uint32_t beat_ms;
-    uint32_t unused[3];
+    uint32_t burst; /* percent in place of the cores while beats are heard, above what was asked for; 0: the cores hold */
+    uint32_t unused[2];
+    uint64_t burst_memory[REGION_DEVICES]; /* bytes that the container may hold of each card, managed memory beyond what was asked for; 0: no more */
 };
 
 struct limits_page {
@@ -67,6 +69,8 @@ AT(page_more, priority, 4);
 AT(page_more, held, 8);
 AT(page_more, beats, 12);
 AT(page_more, beat_ms, 16);
-SIZE(page_more, 32);
+AT(page_more, burst, 20);
+AT(page_more, burst_memory, 32);
+SIZE(page_more, 160);
 
 #endif

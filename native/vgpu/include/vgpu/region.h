@@ -33,7 +33,7 @@
 #define EXT_VERSION 1u
 
 enum slot_status { SLOT_FREE = 0, SLOT_RUNNING = 1, SLOT_SUSPENDED = 2 };
-enum memory_type { MEMORY_CONTEXT = 0, MEMORY_MODULE = 1, MEMORY_DATA = 2 };
+enum memory_type { MEMORY_CONTEXT = 0, MEMORY_MODULE = 1, MEMORY_DATA = 2, MEMORY_THAT_MOVES = 3 /* data, which may leave the card */ };
 
 /* ---- layout 1.2 ---------------------------------------------------------------------------------------------- */
 

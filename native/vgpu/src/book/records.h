@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 enum record_kind {
-    RECORD_NONE, RECORD_LINEAR,  /* key: device pointer; bytes as booked, or as asked for where they share a block */
+    RECORD_NONE, RECORD_LINEAR,  /* key: device pointer; bytes as booked, or as asked for where they share a block; mappings: managed memory stands in for it */
     RECORD_BLOCK,   /* key: address of a block that small allocations share; references: how many do, bytes: their size class */
     RECORD_ARRAY,   /* key: array or mipmapped array handle */
     RECORD_HANDLE,  /* key: VMM handle; references and mappings count */

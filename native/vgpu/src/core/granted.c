@@ -14,7 +14,7 @@
 #define STATX_ATTR_MOUNT_ROOT 0x00002000 /* Linux 5.8 */
 #endif
 
-static const struct limits_page nothing = {LIMITS_PAGE_MAGIC, LIMITS_PAGE_VERSION, LIMITS_PAGE_BYTES, 0, 0, 0, "", {{"", 0, 0}}, {0, 0, 0, 0, 0, {0}}};
+static const struct limits_page nothing = {LIMITS_PAGE_MAGIC, LIMITS_PAGE_VERSION, LIMITS_PAGE_BYTES, 0, 0, 0, "", {{"", 0, 0}}, {.magic = 0}};
 
 const struct limits_page *granted_nothing(void)
 {

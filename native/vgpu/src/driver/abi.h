@@ -68,7 +68,7 @@ struct ipc_handle {
     unsigned char bytes[64];
 };
 
-enum { HANDLE_TYPE_DESCRIPTOR = 1, HANDLE_TYPE_FABRIC = 8, POINTER_DEVICE_ORDINAL = 9 };
+enum { HANDLE_TYPE_DESCRIPTOR = 1, HANDLE_TYPE_FABRIC = 8, POINTER_IS_MANAGED = 8, POINTER_DEVICE_ORDINAL = 9 };
 
 struct mem_location {
     int type, id;

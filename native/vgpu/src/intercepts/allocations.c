@@ -12,15 +12,30 @@ int linear_device(const void *out, uint64_t bytes)
     return out != NULL && bytes != 0 && process_serves() ? process_current_device() : -1;
 }
 
+static bool may_hold_more(int device)
+{
+    return memory_most(&process_state.map, device) > memory_limit(&process_state.map, device);
+}
+
+/*
+ * What a container holds beyond that for which it asked gives way to its neighbours, so it is managed from the start. It is booked before it is
+ * looked at, so that of two requests for the last room within what was asked for at most one lies on the card for good.
+ */
+bool linear_bursts(const struct block_request *request)
+{
+    return request->booked > 0 && may_hold_more(request->device) &&
+           memory_used(&process_state.map, request->device) > memory_limit(&process_state.map, request->device);
+}
+
 /*
  * Opt-in: the container may hold more than the card has. The driver refused although the limit did not, so the block goes to
  * managed memory that prefers the card.
  */
-CUresult linear_or_beyond(CUresult rc, CUdeviceptr *pointer, size_t bytes)
+CUresult linear_or_beyond(struct block_request *request, CUresult rc, CUdeviceptr *pointer, size_t bytes)
 {
     CUdevice device;
     int able = 0;
-    if (rc != CUDA_ERROR_OUT_OF_MEMORY || !process_state.config.oversubscribe)
+    if (rc != CUDA_ERROR_OUT_OF_MEMORY || !(process_state.config.oversubscribe || may_hold_more(request->device)))
         return rc;
     if (CUDA(cuCtxGetDevice(&device)) != CUDA_SUCCESS ||
         CUDA(cuDeviceGetAttribute(&able, DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device)) != CUDA_SUCCESS || !able)
@@ -28,6 +43,7 @@ CUresult linear_or_beyond(CUresult rc, CUdeviceptr *pointer, size_t bytes)
     if (CUDA(cuMemAllocManaged(pointer, bytes, MANAGED_ATTACH_GLOBAL)) != CUDA_SUCCESS)
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUDA(cuMemAdvise(*pointer, bytes, ADVISE_PREFERRED_LOCATION, device));
+    request->beyond = true;
     log_info("%zu bytes beyond the card's memory", bytes);
     return CUDA_SUCCESS;
 }

@@ -53,6 +53,8 @@
             *total = (__typeof__(*total))shown.total; \
         } \
         return rc;)
+#define ENTRY_POINTER(entry, head, call) NOTED(head, call, show_pointer(1, &attribute, &value, pointer))
+#define ENTRY_POINTER_MANY(entry, head, call) NOTED(head, call, show_pointer(count, attributes, values, pointer))
 #define ENTRY_NVML_INIT(entry, head, call) MADE(head, \
         return nvml_began(call);)
 #define ENTRY_NVML_MEMORY(entry, head, call) MADE(head, \
@@ -98,20 +100,22 @@
 /* ---- linear memory and arrays ---- */
 
 /* expected: bytes, 0 where the call goes to the driver as it is; actual: what they came to. */
-#define LINEAR(head, call, given, expected, actual, shares) MADE(head, \
+#define LINEAR(head, call, type, given, expected, actual, shares) MADE(head, \
         struct block_request request; \
         int index = linear_device(pointer, expected); \
         if (index < 0) \
             return call; \
-        if (!blocks_reserve(&request, index, expected, shares)) \
+        if (!blocks_reserve(&request, index, type, expected, shares)) \
             return CUDA_ERROR_OUT_OF_MEMORY; \
         CUresult rc = given; \
         return linear_settled(&request, rc, *pointer, rc == CUDA_SUCCESS ? actual : expected);)
-#define ENTRY_LINEAR(entry, head, call) LINEAR(head, call, call, bytes, bytes, true)
-#define ENTRY_LINEAR_V2(entry, head, call) LINEAR(head, call, linear_or_beyond(call, pointer, bytes), bytes, bytes, true)
-#define ENTRY_MANAGED(entry, head, call) LINEAR(head, call, call, bytes, bytes, false) /* in full: it can become resident at any moment */
+#define ENTRY_LINEAR(entry, head, call) LINEAR(head, call, MEMORY_DATA, call, bytes, bytes, true)
+#define ENTRY_LINEAR_V2(entry, head, call) \
+    LINEAR(head, call, MEMORY_THAT_MOVES, linear_or_beyond(&request, linear_bursts(&request) ? CUDA_ERROR_OUT_OF_MEMORY : call, pointer, bytes), \
+           bytes, bytes, true)
+#define ENTRY_MANAGED(entry, head, call) LINEAR(head, call, MEMORY_THAT_MOVES, call, bytes, bytes, false) /* in full: it can become resident at any moment */
 #define ENTRY_PITCHED(entry, head, call) \
-    LINEAR(head, call, call, pitch == NULL ? 0 : pitched_bytes(width, height), mul_u64(*pitch, height), true)
+    LINEAR(head, call, MEMORY_DATA, call, pitch == NULL ? 0 : pitched_bytes(width, height), mul_u64(*pitch, height), true)
 #define ARRAY(head, call, levels, ...) MADE(head, \
         if (descriptor == NULL) \
             return call; \

@@ -15,6 +15,7 @@ struct shown {
 };
 uint64_t shown_total(CUdevice ordinal, uint64_t bytes);
 struct shown shown_memory(uint64_t free_bytes, uint64_t total);
+void show_pointer(unsigned count, const int *attributes, void *const *values, CUdeviceptr pointer);
 nvmlReturn nvml_began(nvmlReturn rc);
 void show_nvml(nvmlDevice handle, uint64_t *reserved, uint64_t *total, uint64_t *free_bytes, uint64_t *used); /* reserved NULL: is asked for */
 
@@ -25,7 +26,8 @@ bool context_is_over(CUcontext context);
 /* allocations.c: the device to book on; -1: the call goes to the driver as it is. */
 uint64_t pitched_bytes(uint64_t width, uint64_t height); /* as is expected before the driver has chosen the pitch */
 int linear_device(const void *out, uint64_t bytes);
-CUresult linear_or_beyond(CUresult rc, CUdeviceptr *pointer, size_t bytes);
+bool linear_bursts(const struct block_request *request);
+CUresult linear_or_beyond(struct block_request *request, CUresult rc, CUdeviceptr *pointer, size_t bytes);
 CUresult linear_settled(struct block_request *request, CUresult rc, CUdeviceptr pointer, uint64_t bytes);
 int array_device(const void *out, const struct array3d_descriptor *array, unsigned levels, uint64_t *bytes);
 

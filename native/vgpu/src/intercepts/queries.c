@@ -2,6 +2,7 @@
  * src/allocator/allocator.c). */
 #include "intercepts/entries.h"
 
+#include "book/records.h"
 #include "core/quiet.h"
 #include "core/numbers.h"
 #include "core/shared_allocations.h"
@@ -67,6 +68,18 @@ struct shown shown_memory(uint64_t free_bytes, uint64_t total)
     shared_allocations_sweep(&process_state.map); /* whoever sizes what it does by what is free is not to count the dead */
     uint64_t used = memory_used(&process_state.map, device), most = min_u64(total, limit);
     return (struct shown){min_u64(sub_u64(most, used), free_bytes), most};
+}
+
+/* What stands in for device memory is told as such: a program that asked for that takes what it sees by its kind. */
+void show_pointer(unsigned count, const int *attributes, void *const *values, CUdeviceptr pointer)
+{
+    for (unsigned i = 0; i < count; i++) {
+        CUdeviceptr base;
+        struct record record;
+        if (attributes[i] == POINTER_IS_MANAGED && *(int *)values[i] != 0 &&
+            CUDA(cuMemGetAddressRange_v2(&base, NULL, pointer)) == CUDA_SUCCESS && records_find(RECORD_LINEAR, base, &record) && record.mappings > 0)
+            *(int *)values[i] = 0;
+    }
 }
 
 /* ---- what NVML tells --------------------------------------------------------------------------------------------- */

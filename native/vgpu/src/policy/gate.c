@@ -39,13 +39,13 @@ static bool pulse_is_lost(const struct region_map *map, struct listening *listen
 }
 
 /* Threads that meet here at once may begin to listen anew: a beat more is waited for then. */
-uint64_t gate_floor_heard(const struct page_more *more, uint32_t held)
+uint64_t gate_heard(const struct page_more *more, uint32_t percent)
 {
     static uint64_t last, since_ns;
     uint64_t beats = shared_get(&more->beats), beat_ms = shared_get(&more->beat_ms), now = policy_clock.coarse();
     if (beats + 1 != __atomic_exchange_n(&last, beats + 1, __ATOMIC_RELAXED))
         shared_put(&since_ns, now);
-    return is_lost(shared_peek(&since_ns), beat_ms, now) || held >= 100 ? 0 : held;
+    return is_lost(shared_peek(&since_ns), beat_ms, now) || percent >= 100 ? 0 : percent;
 }
 
 /* A word that comes after this is another one's, who may give no pulse. */

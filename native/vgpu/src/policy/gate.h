@@ -19,22 +19,33 @@ static inline bool core_limits_are_on(const struct region_map *map)
     return map->page != NULL ? shared_peek(&map->page->lifted) == 0 : shared_peek(&map->region->utilization_switch) != 0;
 }
 
-/* Percent that the page leaves to a container which more important work holds back; 0: it is not, or nobody has been heard of for long. */
-uint64_t gate_floor_heard(const struct page_more *more, uint32_t held);
+/* A percent that the page says, for as long as somebody beats; 0: nobody has been heard of for long. */
+uint64_t gate_heard(const struct page_more *more, uint32_t percent);
 
+/* What is left to a container which more important work holds back; 0: it is not. */
 static inline uint64_t gate_floor(const struct region_map *map)
 {
     const struct page_more *more = granted_more(map->page);
     uint32_t held = more == NULL ? 0 : shared_peek(&more->held);
-    return __builtin_expect(held == 0, 1) ? 0 : gate_floor_heard(more, held);
+    return __builtin_expect(held == 0, 1) ? 0 : gate_heard(more, held);
+}
+
+/* What the others leave of the card to a container that may have more than it asked for; 0: no more. */
+static inline uint64_t gate_burst(const struct region_map *map)
+{
+    const struct page_more *more = granted_more(map->page);
+    uint32_t burst = more == NULL ? 0 : shared_peek(&more->burst);
+    return __builtin_expect(burst == 0, 1) ? 0 : gate_heard(more, burst);
 }
 
 /* The core limit that holds for the device right now; 0 = none. Few loads, so that live changes need no cache. */
 static inline uint64_t gate_limit(const struct region_map *map, enum core_policy policy, int device)
 {
-    uint64_t limit = core_limit(map, device), floor = gate_floor(map);
+    uint64_t limit = core_limit(map, device), floor = gate_floor(map), burst;
     if (limit == 0 || limit >= 100 || policy == POLICY_DISABLE)
         return floor;
+    burst = gate_burst(map);
+    limit = burst > limit ? burst : limit;
     limit = policy == POLICY_FORCE || core_limits_are_on(map) ? limit : 0;
     return floor != 0 && (limit == 0 || floor < limit) ? floor : limit;
 }

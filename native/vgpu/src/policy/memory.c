@@ -68,12 +68,17 @@ static bool fits(uint64_t used, uint64_t bytes, uint64_t limit)
     return limit == 0 || (used <= limit && bytes <= limit - used);
 }
 
+static uint64_t limit_of(const struct region_map *map, int device, enum memory_type type)
+{
+    return type == MEMORY_THAT_MOVES ? memory_most(map, device) : memory_limit(map, device);
+}
+
 enum look { FITS, NEVER_FITS, UNDECIDED };
 
 /* What others ask for on the fast path, and nobody knows yet whether they get it, is counted as theirs for a grant only. */
-static enum look look_at(const struct region_map *map, int device, uint64_t bytes)
+static enum look look_at(const struct region_map *map, int device, enum memory_type type, uint64_t bytes)
 {
-    uint64_t limit = memory_limit(map, device);
+    uint64_t limit = limit_of(map, device, type);
     struct sums sums = sum_slots(map, device);
     if (fits(add_u64(sums.granted, sums.fast), bytes, limit))
         return FITS;
@@ -86,7 +91,7 @@ static bool grant_under_lock(struct region_map *map, int device, enum memory_typ
     uint32_t *turn = &map->ext->turns[device];
     if (!region_lock_take(map, turn, wait))
         return false;
-    bool fit = look_at(map, device, bytes) == FITS;
+    bool fit = look_at(map, device, type, bytes) == FITS;
     if (fit)
         book(map, device, type, bytes);
     region_lock_give(turn);
@@ -101,7 +106,7 @@ static bool decide(struct region_map *map, int device, enum memory_type type, ui
 {
     bool swept = false;
     for (int round = 0; wait->begun_ns == 0 || !wait_is_over(wait); round++) {
-        enum look found = look_at(map, device, bytes);
+        enum look found = look_at(map, device, type, bytes);
         bool granted = found == FITS && grant_under_lock(map, device, type, bytes, wait);
         if (granted || (found == NEVER_FITS && swept)) {
             *grant = granted ? GRANTED : REFUSED;
@@ -139,7 +144,7 @@ static enum grant reserve_slowly(struct region_map *map, int device, enum memory
 static enum grant reserve_unshared(struct region_map *map, int device, enum memory_type type, uint64_t bytes)
 {
     for (int attempt = 0; attempt < UNSHARED_ATTEMPTS; attempt++) {
-        uint64_t limit = memory_limit(map, device);
+        uint64_t limit = limit_of(map, device, type);
         book(map, device, type, bytes);
         if (limit == 0 || sum_slots(map, device).granted <= limit)
             return GRANTED;
@@ -185,7 +190,7 @@ static void charge_in_ledger(struct region_map *map, int device, uint64_t bytes)
 /* Announce, look, grant, as with the words of the region, but by what nobody can write for another (core/ledger.h). */
 static enum grant reserve_by_ledger(struct region_map *map, int device, enum memory_type type, uint64_t bytes)
 {
-    uint64_t limit = memory_limit(map, device);
+    uint64_t limit = limit_of(map, device, type);
     if (limit == 0)
         charge_in_ledger(map, device, bytes);
     else if (!ledger_request(map, device, bytes, limit) && !reserve_by_ledger_slowly(map, device, bytes, limit))
@@ -209,7 +214,7 @@ enum grant memory_reserve(struct region_map *map, int device, enum memory_type t
 
     struct ext_pending *pending = &map->ext->slots[map->slot].pending[device];
     shared_add(&pending->fast, bytes);
-    uint64_t limit = memory_limit(map, device);
+    uint64_t limit = limit_of(map, device, type);
     struct sums sums = sum_slots(map, device);
     if (limit != 0 && add_u64(add_u64(sums.granted, sums.fast), sums.slow) > limit)
         return reserve_slowly(map, device, type, bytes);

@@ -37,4 +37,12 @@ static inline uint64_t memory_limit(const struct region_map *map, int device)
     return map->page != NULL ? granted_memory(map->page, device) : shared_peek(&map->region->limit[device]);
 }
 
+/* What it may hold with memory that may leave the card; not less than the limit. */
+static inline uint64_t memory_most(const struct region_map *map, int device)
+{
+    const struct page_more *more = granted_more(map->page);
+    uint64_t limit = memory_limit(map, device), most = more == NULL ? 0 : shared_peek(&more->burst_memory[device]);
+    return limit != 0 && most > limit ? most : limit;
+}
+
 #endif

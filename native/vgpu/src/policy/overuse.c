@@ -22,7 +22,7 @@ int overuse_look(const struct region_map *map, int device, uint64_t now, struct 
             largest = slot;
         }
     }
-    if (!beyond_bounds(held, memory_limit(map, device)) || largest < 0) {
+    if (!beyond_bounds(held, memory_most(map, device)) || largest < 0) {
         state->since_ns = 0;
         return -1;
     }

@@ -49,11 +49,11 @@ static void more_room(int device, int class, int64_t by)
     __atomic_add_fetch(&room[device][class], by, __ATOMIC_RELAXED);
 }
 
-bool blocks_reserve(struct block_request *request, int device, uint64_t bytes, bool shares)
+bool blocks_reserve(struct block_request *request, int device, enum memory_type type, uint64_t bytes, bool shares)
 {
-    *request = (struct block_request){device, bytes, blocks_bytes(bytes), shares && bytes <= BLOCK_BYTES / 2};
+    *request = (struct block_request){device, bytes, blocks_bytes(bytes), shares && bytes <= BLOCK_BYTES / 2, false, type};
     underway_begin(device);
-    if (process_reserve_silently(device, request->booked))
+    if (process_reserve_silently(device, type, request->booked))
         return true;
     request->booked = 0;
     if (request->shares && has_room(device, bytes))
@@ -89,7 +89,7 @@ static bool share(const struct block_request *request, CUdeviceptr pointer)
     more_room(request->device, class, there ? -1 : places(class) - 1);
     if (there && request->booked > 0)
         process_release(request->device, request->booked);
-    if (there || request->booked > 0 || process_reserve(request->device, BLOCK_BYTES)) {
+    if (there || request->booked > 0 || process_reserve_silently(request->device, request->type, BLOCK_BYTES)) {
         if (!there)
             suballocation_paid(request->device, WITH_LINEAR, BLOCK_BYTES);
         return true;
@@ -99,16 +99,23 @@ static bool share(const struct block_request *request, CUdeviceptr pointer)
     return false;
 }
 
+static void note(const struct block_request *request, CUdeviceptr pointer, uint64_t bytes, bool charged)
+{
+    process_note(RECORD_LINEAR, pointer, request->device, bytes, charged);
+    if (request->beyond)
+        records_count(RECORD_LINEAR, pointer, 0, 1, NULL);
+}
+
 bool blocks_commit(const struct block_request *request, CUresult rc, CUdeviceptr pointer)
 {
     if (rc == CUDA_SUCCESS && request->shares) {
         bool fits = share(request, pointer);
         if (fits)
-            process_note(RECORD_LINEAR, pointer, request->device, request->bytes, false);
+            note(request, pointer, request->bytes, false);
         return fits;
     }
     if (rc == CUDA_SUCCESS)
-        process_note(RECORD_LINEAR, pointer, request->device, request->booked, true);
+        note(request, pointer, request->booked, true);
     else if (request->booked > 0)
         process_release(request->device, request->booked);
     return true;

@@ -9,6 +9,7 @@
 #define VGPU_BLOCKS_H
 
 #include "driver/real.h"
+#include "vgpu/region.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,10 +21,12 @@ struct block_request {
     uint64_t bytes;  /* asked for */
     uint64_t booked; /* 0: it has to find room in a block that is there */
     bool shares;     /* it may lie in a block with others */
+    bool beyond;     /* managed memory stands in for it */
+    enum memory_type type;
 };
 
 /* False when the limit has no room for what the driver would take. What was reserved is under way until it is settled (process_state.h). */
-bool blocks_reserve(struct block_request *request, int device, uint64_t bytes, bool shares);
+bool blocks_reserve(struct block_request *request, int device, enum memory_type type, uint64_t bytes, bool shares);
 
 /* What the request came to is known by now; false when that does not fit. */
 bool blocks_resize(struct block_request *request, uint64_t bytes);

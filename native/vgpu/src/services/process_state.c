@@ -113,16 +113,16 @@ bool process_reserve_as(int device, enum memory_type type, uint64_t bytes)
             backend->reserve(&process_state.map, device, type, bytes) == GRANTED);
 }
 
-bool process_reserve_silently(int device, uint64_t bytes)
+bool process_reserve_silently(int device, enum memory_type type, uint64_t bytes)
 {
     KEEP_ERRNO;
     contexts_notice(device);
-    return process_reserve_as(device, MEMORY_DATA, bytes);
+    return process_reserve_as(device, type, bytes);
 }
 
 bool process_reserve(int device, uint64_t bytes)
 {
-    bool granted = process_reserve_silently(device, bytes);
+    bool granted = process_reserve_silently(device, MEMORY_DATA, bytes);
     if (!granted)
         process_tell_refusal(device, bytes);
     return granted;

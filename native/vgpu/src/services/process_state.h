@@ -69,7 +69,7 @@ bool process_reserve_as(int device, enum memory_type type, uint64_t bytes);
 
 /* The same for data, noticing a context that was made unseen; a refusal is one line. */
 bool process_reserve(int device, uint64_t bytes);
-bool process_reserve_silently(int device, uint64_t bytes);
+bool process_reserve_silently(int device, enum memory_type type, uint64_t bytes);
 void process_release(int device, uint64_t bytes);
 void process_tell_refusal(int device, uint64_t bytes); /* 0 bytes: nobody knows how many it would have been */
 

@@ -100,7 +100,7 @@ def held_by_claims(folders: Iterable[Path]) -> dict[str, str]:
                            "Where that runs no more and no pod has a claim of it, remove the file")  # fmt: skip
             continue
         for claim in claims:
-            for share in claim.shares:
+            for share in (one for one in claim.shares if not one.admin):
                 what = "all of it" if share.whole else f"{share.memory >> 20} MiB, {share.cores} % of the cores"
                 what = what if share.slice is None else f"slice {share.slice}"
                 found.setdefault(share.card, []).append(f"{claim.key} ({what})")

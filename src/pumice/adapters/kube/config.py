@@ -56,7 +56,7 @@ class TokenFile:
         return self._token
 
 
-def load_kubeconfig(path: str | os.PathLike[str] = "", context: str = "") -> Access:
+def load_kubeconfig(path: str | os.PathLike[str] = "") -> Access:
     """The access that a kubeconfig file describes; an empty path means $KUBECONFIG, then ~/.kube/config.
 
     Raises BadInput with file and key when the file is missing, broken or names what it does not hold.
@@ -69,7 +69,7 @@ def load_kubeconfig(path: str | os.PathLike[str] = "", context: str = "") -> Acc
     config = read_document(text, file=f"kubeconfig {file}").value
     if not isinstance(config, dict):
         raise BadInput(f"kubeconfig {file}: expected a mapping with clusters, users and contexts")
-    chosen = context or str(config.get("current-context") or "")
+    chosen = str(config.get("current-context") or "")
     link = _named(config, "contexts", "context", chosen, file)
     cluster = _named(config, "clusters", "cluster", str(link.get("cluster", "")), file)
     user = _named(config, "users", "user", str(link["user"]), file) if link.get("user") else {}

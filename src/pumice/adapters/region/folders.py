@@ -7,6 +7,7 @@ import shutil
 import struct
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -62,6 +63,26 @@ class ContainerFolders:
         return Path(max(files)[1]) if files else None
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimFolders:
+    """Where the files of prepared claims lie, beside the folders of containers. Containers write ``regions`` and nothing else."""
+
+    root: Path
+
+    def regions(self, uid: str) -> Path:
+        return self.root / "claims" / uid
+
+    def pages(self, uid: str) -> Path:
+        return self.root / "claim-limits" / uid
+
+    def record(self, uid: str) -> Path:
+        return self.pages(uid) / "claim.json"
+
+    def region(self, uid: str, request: str) -> Path:
+        """The region that all containers of a request have together."""
+        return self.regions(uid) / request.replace("/", "_") / f"{uid}.cache"
+
+
 # -- The limits pages of a node's containers, on the host -------------------------------------------------------------
 
 # Beside the folders of their regions, which the containers write.
@@ -102,9 +123,10 @@ def core_limits_on(region: Path) -> bool | None:
     return None if page is None else not page.lifted
 
 
-def hold_back(region: Path, percent: int, every: float) -> bool:
-    """One more beat of what holds the container back to this percent of its cards' time, the next in ``every`` seconds; 0:
-    nothing does any more. False: there is no page that says so, and the region does."""
+def hold_back(region: Path, percent: int, every: float, burst: int = 0) -> bool:
+    """One more beat of what holds the container back to this percent of its cards' time, or lets it have ``burst`` in place of
+    its cores, the next in ``every`` seconds; 0: nothing does any more. False: there is no page that says so, and the region
+    does."""
     try:
         descriptor = os.open(page_beside(region), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -113,8 +135,8 @@ def hold_back(region: Path, percent: int, every: float) -> bool:
         page = limits_page.parse(os.pread(descriptor, limits_page.BYTES + limits_page.MORE.size, 0))
         if page is None or page.priority is None:
             return False
-        _, beats, _ = limits_page.HELD.unpack(os.pread(descriptor, limits_page.HELD.size, limits_page.HELD_AT))
-        word = limits_page.HELD.pack(percent, (beats + 1) % 0xFFFFFFFF, max(1, round(1000 * every)))
+        _, beats, _, _ = limits_page.HELD.unpack(os.pread(descriptor, limits_page.HELD.size, limits_page.HELD_AT))
+        word = limits_page.HELD.pack(percent, (beats + 1) % 0xFFFFFFFF, max(1, round(1000 * every)), burst)
         os.pwrite(descriptor, word, limits_page.HELD_AT)
     except OSError:
         return False

@@ -159,7 +159,7 @@ async def _with_holdings(facts: NodeFacts, places: Places, own: OwnNode, clock: 
     return replace(
         facts,
         handed=dict(line.split(" ", 1) for line in published.splitlines() if " " in line),
-        container_states=tuple(_container_state(usage) for usage in snapshot.usages.values()),
+        container_states=tuple(_container_state(usage) for usage in snapshot.usages.values() if usage.of is None),
         unaccounted=tuple(accounts.unaccounted()),
     )
 

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from pumice.adapters.region.writer import write_host_pid
 from pumice.apps.monitor.reader import ContainerUsage, DriverWatch, Look, NodeReader, Snapshot
 from pumice.apps.service.own_node import OwnNode
@@ -60,7 +62,8 @@ class AccountRounds:
         the driver's list writes that itself, and it counts."""
         lacking = {(key, slot, pid): host for key, slot, pid, host in accounts.host_pids()}
         for (key, slot, pid), host in lacking.items():
-            path = snapshot.usages[key].path
+            usage = snapshot.usages[key]
+            path = usage.path if usage.of is None or usage.of.alone else None  # who shares a region may have the same numbers
             if self._unlike.get((key, slot, pid)) == host and path is not None:
                 with suppress(BadRegion, Unavailable):
                     write_host_pid(path, slot, pid, host)
@@ -99,7 +102,7 @@ class AccountRounds:
 async def accounts_of(snapshot: Snapshot, look: Look, owners: Owners, pods: Mapping[str, NodePod]) -> Accounts:
     """``pods``: those that have not ended, by UID."""
     whose = await asyncio.to_thread(owners.owners, [process.pid for process in look.processes])
-    tenants = {key: _tenant(usage, snapshot.unit) for key, usage in snapshot.usages.items() if not usage.ended}
+    tenants = {key: _tenant(usage) for key, usage in snapshot.usages.items() if not usage.ended}
     return Accounts(look.processes, whose, tenants, pods, _containers(pods))
 
 
@@ -113,13 +116,16 @@ def suspects(snapshot: Snapshot) -> list[tuple[Key, Sign]]:
             found.append((key, Sign.UNREADABLE))
         elif usage.lost and usage.pod.running(usage.container.name):  # one that begins anew gets a new region
             found.append((key, Sign.GONE))
-        found += [(key, sign) for sign in signs(_tenant(usage, snapshot.unit))]
+        found += [(key, sign) for sign in signs(_tenant(usage))]
     return found
 
 
-def _tenant(usage: ContainerUsage, unit: int) -> Tenant:
-    granted = [Granted(device.uuid, device.memory * unit, device.cores) for device in usage.devices if device.slot < 0]
-    return Tenant(granted, usage.claims, usage.mps)
+def _tenant(usage: ContainerUsage) -> Tenant:
+    granted = [Granted(device.uuid, device.memory * usage.unit, device.cores) for device in usage.devices if device.slot < 0]
+    claims = usage.claims
+    if claims is not None and usage.of is not None and not usage.of.first:
+        claims = replace(claims, processes=())  # a process is one container's
+    return Tenant(granted, claims, usage.mps, whole=usage.of is not None and usage.of.whole)
 
 
 def _containers(pods: Mapping[str, NodePod]) -> dict[str, Key]:

@@ -41,6 +41,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice.ports.region import BadRegion, DeviceUse
 from pumice.ports.slices import Place
+from pumice.wire import bursts
 from pumice.wire.nvidia_vgpu import PodDevice
 
 log = logging.getLogger("pumice.monitor")
@@ -193,7 +194,8 @@ def view(snapshot: Snapshot, look: Look, found: Iterable[Unaccounted], pods: Map
     containers that have no region."""
     names = {reading.uuid: reading.name for reading in look.readings}
     slots = {Place(one.card, one.profile, one.start): one for one in look.instances}
-    containers = [_container(usage, snapshot, look.order, names, slots, measured) for usage in snapshot.usages.values()]
+    told = (usage for usage in snapshot.usages.values() if usage.of is None or usage.of.first)
+    containers = [_container(usage, snapshot, look.order, names, slots, measured) for usage in told]
     unaccounted = []
     for one in found:
         if one.owner is None:
@@ -219,22 +221,25 @@ def _container(usage: ContainerUsage, snapshot: Snapshot, order: Mapping[str, in
     cards = [_card(usage, device, snapshot, names, slots, measured) for device in devices]
     touched = claims is not None or any(card.slice_ is not None for card in cards)
     last = claims.last_kernel if claims is not None else 0
-    return ContainerView(meta.namespace, meta.name, usage.container.name, cards, touched, last)
+    claim, request = (usage.of.claim, usage.of.request) if usage.of is not None else ("", "")
+    return ContainerView(meta.namespace, meta.name, usage.container.name, cards, touched, last, claim, request)
 
 
 def _card(usage: ContainerUsage, device: PodDevice, snapshot: Snapshot, names: Mapping[str, str], slots: Slots,
           measured: Mapping[tuple[Key, str], int]) -> CardView:  # fmt: skip
-    limit = device.memory * snapshot.unit
+    limit = device.memory * usage.unit
     if device.slot >= 0:
-        place = place_of(snapshot.config, type_of(names.get(device.uuid, "")), device)
+        place = Place(device.uuid, device.profile, device.slot) if usage.of is not None else (
+            place_of(snapshot.config, type_of(names.get(device.uuid, "")), device))  # fmt: skip
         slice_ = slots.get(place) if isinstance(place, Place) else None
         use = DeviceUse(total=slice_.memory_used) if slice_ is not None else DeviceUse()
         return CardView(device.uuid, limit, device.cores, use, slice_)
-    if usage.mps:
+    if usage.mps or (usage.of is not None and usage.of.whole):
         reported = measured.get(((usage.pod.uid, usage.container.name), device.uuid))
         return CardView(device.uuid, limit, device.cores, DeviceUse(total=reported) if reported is not None else None)
     claim = usage.claims.cards.get(device.uuid) if usage.claims is not None else None
-    return CardView(device.uuid, limit, device.cores, claim.use if claim is not None else DeviceUse())
+    share = next((one.share for one in usage.of.shares if one.card == device.uuid), "") if usage.of is not None else ""
+    return CardView(device.uuid, limit, device.cores, claim.use if claim is not None else DeviceUse(), share=share)
 
 
 # -- The monitor's word to the containers -----------------------------------------------------------------------------
@@ -264,6 +269,7 @@ class FeedbackRounds:
         self._waited: dict[Key, int] = {}
         self._warned: set[Path] = set()
         self._turn, self._over = threading.Lock(), False
+        self._bursting: frozenset[Key] = frozenset()
         self.waiting: frozenset[Key] = frozenset()
         """The containers whose launches wait since the last round."""
 
@@ -297,6 +303,10 @@ class FeedbackRounds:
         waiting = frozenset(key for key, recent in reported.items() if recent < 0)
         for key in waiting:
             self._beat(paths[key], self._every, _floor(snapshot.usages[key]))
+        bursting = {key: word.burst for key, word in words.items() if word.burst}
+        for key in bursting.keys() | ((self._bursting & reported.keys()) - waiting):
+            hold_back(paths[key], 0, self._every, bursting.get(key, 0))
+        self._bursting = frozenset(bursting)
         for key in (self.waiting & reported.keys()) - waiting:
             self._beat(paths[key], None)
         for uid, container in sorted(waiting ^ self.waiting):
@@ -310,12 +320,14 @@ class FeedbackRounds:
         tenants: dict[Key, Tenant] = {}
         paths: dict[Key, Path] = {}
         for key, usage in snapshot.usages.items():
-            if usage.claims is not None and usage.path is not None and not usage.ended:
+            if usage.claims is not None and usage.path is not None and not usage.ended and usage.of is None:
                 recent, limited = usage.claims.recent_kernel, core_limits_on(usage.path)
                 limited = usage.claims.utilization_switch != 0 if limited is None else limited
                 uuids = tuple(device.uuid for device in usage.devices)
                 first = goes_first(usage.pod, usage.container)
-                tenants[key] = Tenant(uuids, -usage.pod.priority, recent, limited, self._waited.get(key, 0), first)
+                cores = tuple(device.cores for device in usage.devices)
+                tenants[key] = Tenant(uuids, -usage.pod.priority, recent, limited, self._waited.get(key, 0), first,
+                                      cores, bursts.cores_of(usage.pod.annotations))  # fmt: skip
                 paths[key] = usage.path
         return tenants, paths
 
@@ -337,7 +349,7 @@ class FeedbackRounds:
     def _release(self, snapshot: Snapshot) -> None:
         """Everybody who may have been told to wait, by this round or the one under way when the end came."""
         for usage in snapshot.usages.values():
-            if usage.path is None or usage.ended:
+            if usage.path is None or usage.ended or usage.of is not None:
                 continue
             with contextlib.suppress(BadRegion):
                 if header_of(usage.path).recent_kernel < 0:

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from pumice.adapters.bookings.claims import recorded
 from pumice.adapters.region import ContainerFolders
 from pumice.adapters.region.claims import ClaimsReader
-from pumice.adapters.region.folders import held_by_mps, region_named
+from pumice.adapters.region.folders import ClaimFolders, held_by_mps, region_named
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import Worker
 from pumice.devices.nvidia_vgpu.node.allocations import granted
 from pumice.model.amount import MIB
+from pumice.model.errors import BadInput
 from pumice.node.accounts import Key
+from pumice.node.claims import ClaimShare, PreparedClaim
 from pumice.node.pods import Container, NodePod
 from pumice.ports.cards import CardProcess, CardReading, CardsUnavailable, InstanceReading, WatchedCards
 from pumice.ports.clock import Clock
@@ -32,10 +35,26 @@ log = logging.getLogger("pumice.monitor")
 
 
 @dataclass(frozen=True, slots=True)
+class OfClaim:
+    """The request of a claim by which a container has its cards. All containers of a request have one region: ``first`` tells
+    it, and ``alone`` says that there is no other."""
+
+    claim: str
+    request: str
+    shares: tuple[ClaimShare, ...]
+    first: bool
+    alone: bool
+
+    @property
+    def whole(self) -> bool:
+        return all(share.whole for share in self.shares)
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerUsage:
-    """A container that was given cards, and its region. What it was given comes from the plugin and its spec, never from the
-    region. ``trouble``: why its region cannot be read; ``lost``: an earlier reading found one; ``mps``: it has none, for
-    an MPS server holds its limits."""
+    """A container that was given cards, and its region. What it was given comes from the plugin and its spec, or from the record
+    of its claim, never from the region. ``unit``: bytes in which that counts memory. ``trouble``: why its region cannot be read;
+    ``lost``: an earlier reading found one; ``mps``: it has none, for an MPS server holds its limits."""
 
     pod: NodePod
     container: Container
@@ -46,6 +65,8 @@ class ContainerUsage:
     trouble: str = ""
     lost: bool = False
     mps: bool = False
+    unit: int = MIB
+    of: OfClaim | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +75,6 @@ class Snapshot:
 
     usages: Mapping[Key, ContainerUsage] = field(default_factory=dict)
     strangers: int = 0
-    unit: int = MIB
-    """Bytes in which grants count memory."""
     config: NvidiaConfig = field(default_factory=NvidiaConfig)
 
 
@@ -109,6 +128,7 @@ class NodeReader:
         folders = ContainerFolders(root)
         there = folders.containers()
         usages: dict[Key, ContainerUsage] = {}
+        unit = MIB * max(1, self._config.gpu_memory_factor)
         published, allocated = self._published(), dict[str, _Known]()
         for pod in pods:
             allocated[pod.uid] = self._allocated(pod, published)
@@ -119,27 +139,31 @@ class NodeReader:
             for container in pod.containers:
                 if devices := given.get(container.name):
                     key = pod.uid, container.name
-                    usage = ContainerUsage(pod, container, devices, container.name in ended)
+                    usage = ContainerUsage(pod, container, devices, container.name in ended, unit=unit)
                     if held_by_mps(root, "_".join(key)):
                         usages[key] = replace(usage, mps=True)
                     else:
                         usages[key] = self._usage(usage, folders, there.get(key))
+        strangers = len(there.keys() - usages.keys())
+        for usage in _by_claim(ClaimFolders(root.parent), pods):
+            usages.setdefault((usage.pod.uid, usage.container.name), self._usage(usage, folders))
         self._allocations = allocated
         self._seen = frozenset(key for key, usage in usages.items() if usage.claims is not None or usage.trouble or usage.lost)
-        return Snapshot(usages, len(there.keys() - usages.keys()), MIB * max(1, self._config.gpu_memory_factor), self._config)
+        return Snapshot(usages, strangers, self._config)
 
-    def _usage(self, usage: ContainerUsage, folders: ContainerFolders, folder: Path | None) -> ContainerUsage:
-        path, claims, trouble = None, None, ""
-        if folder is not None:
-            try:
+    def _usage(self, usage: ContainerUsage, folders: ContainerFolders, folder: Path | None = None) -> ContainerUsage:
+        """With what its region says: the one that it names, else the one in its folder."""
+        path, claims, trouble = usage.path, None, ""
+        try:
+            if path is None and folder is not None:
                 path = region_named(folder) or folders.region(folder)
-                claims = self._claims.read(path, {device.uuid for device in usage.devices}) if path is not None else None
-            except BadRegion as error:
-                log.debug("%s", error)
-                trouble = "" if error.early else str(error)
+            claims = self._claims.read(path, {device.uuid for device in usage.devices}) if path is not None else None
+        except BadRegion as error:
+            log.debug("%s", error)
+            trouble = "" if error.early else str(error)
         key = usage.pod.uid, usage.container.name
         lost = claims is None and not trouble and key in self._seen
-        return ContainerUsage(usage.pod, usage.container, usage.devices, usage.ended, path, claims, trouble, lost)
+        return replace(usage, path=path, claims=claims, trouble=trouble, lost=lost)
 
     def _allocated(self, pod: NodePod, published: str) -> _Known:
         """Return the devices of its containers; cached while the pod does not change."""
@@ -150,6 +174,46 @@ class NodeReader:
             devices = granted(pod, self._own.name, config.resource_count_name, config.resource_memory_name, handed)
             known = _Known(pod, handed, config, devices)
         return known
+
+
+def _by_claim(folders: ClaimFolders, pods: Sequence[NodePod]) -> Iterator[ContainerUsage]:
+    """The containers that have cards by claim, without what their regions say. A pod may name a claim that is another's: it never
+    begins, for the kubelet refuses it, so those that have begun come first."""
+    users: dict[tuple[str, str], list[tuple[NodePod, Container, str]]] = {}
+    for pod in pods:
+        for container in pod.containers if pod.spec.resource_claims or pod.status.extended_resource_claim_status else ():
+            for name, request in pod.claims_of(container):
+                users.setdefault((pod.metadata.namespace, name), []).append((pod, container, request))
+    for claim in _prepared(folders) if users else ():
+        for request in dict.fromkeys(share.request for share in claim.shares if not share.admin):
+            shares = tuple(share for share in claim.shares if share.request == request)
+            devices = tuple(_device(share) for share in shares)
+            path = folders.region(claim.uid, request) if any(share.limited for share in shares) else None
+            those = [(pod, container) for pod, container, named in users.get((claim.namespace, claim.name), ())
+                     if named in ("", request.partition("/")[0])]  # fmt: skip
+            those.sort(key=lambda one: (not one[0].started(one[1].name), one[0].arrival))
+            for at, (pod, container) in enumerate(those):
+                ended = any(one.name == container.name and "terminated" in one.state for one in pod.container_statuses)
+                of = OfClaim(claim.name, request, shares, first=at == 0, alone=len(those) == 1)
+                yield ContainerUsage(pod, container, devices, ended, path, of=of)
+
+
+def _prepared(folders: ClaimFolders) -> Iterator[PreparedClaim]:
+    """The claims that the node's driver has prepared, by its own records."""
+    for path in sorted(folders.pages("-").parent.glob("*/claim.json")):
+        try:
+            claim = recorded(path)
+        except BadInput as error:
+            log.debug("%s", error)
+            continue
+        if claim is not None and claim.uid == path.parent.name:
+            yield claim
+
+
+def _device(share: ClaimShare) -> PodDevice:
+    if share.slice is None:
+        return PodDevice(share.card, share.memory // MIB, share.cores)
+    return PodDevice(share.card, share.memory // MIB, share.cores, slot=share.slice.start, profile=share.slice.profile)
 
 
 def _same(before: tuple[list[NodePod], NvidiaConfig, str], now: tuple[list[NodePod], NvidiaConfig, str]) -> bool:

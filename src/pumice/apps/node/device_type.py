@@ -1,4 +1,4 @@
-"""The settings of the plugin server: how it serves on this node, and of each brand of devices what it needs beside the
+"""The settings of the plugin server: how it serves on this node, and of each device type what it needs beside the
 allocator."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The plugin server of a node: makes one brand's devices known to the kubelet and the schedulers, and hands them out.
+"""The plugin server of a node: makes the devices of one type known to the kubelet and the schedulers, and hands them out.
 
-What a brand means is its allocator's (``node/protocol.py``). One machine may run several brands, in one process or several.
+What a device type means is its allocator's (``node/protocol.py``). One machine may serve several, in one process or several.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LAST_WORDS = 2.0
 
 
 class Plugin:
-    """Everything of one brand's plugin that outlives a registration."""
+    """Everything of one device type's plugin that outlives a registration."""
 
     def __init__(
         self,

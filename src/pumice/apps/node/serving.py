@@ -1,4 +1,4 @@
-"""Every brand of a node served side by side: each one's cards opened and watched, its plugins one after the other, and left."""
+"""Every device type of a node served side by side: its cards opened and watched, its plugins one after the other, and left."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def run_plugins(
     stop: asyncio.Event,
     ready: asyncio.Event | None = None,
 ) -> None:
-    """Serve every brand until ``stop``. ``ready`` is set once the kubelet and the node object know all their devices.
+    """Serve every device type until ``stop``. ``ready`` is set once the kubelet and the node object know all their devices.
 
     Raises PumiceError on what a person has to mend.
     """
@@ -50,7 +50,7 @@ async def run_plugins(
 
 @dataclass(slots=True)
 class Served:
-    """One brand, and what outlives its plugins."""
+    """One device type, and what outlives its plugins."""
 
     device_type: ServedDevices
     settings: PluginSettings

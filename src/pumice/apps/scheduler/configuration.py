@@ -251,7 +251,7 @@ class Configuration:
     # -- what others report of nodes ------------------------------------------------------------------------------
 
     async def _watch_reports(self) -> None:
-        """Follow the ConfigMaps that the families name, and others when they name others."""
+        """Follow the ConfigMaps that the device types name, and others when they name others."""
         self._follow_reports()
         while True:
             self._others.clear()

@@ -75,8 +75,3 @@ def padded(text: Text, width: int) -> Text:
     shown = text.copy()
     shown.truncate(max(0, width), overflow="ellipsis", pad=True)
     return shown
-
-
-def beside(parts: Sequence[Text], gap: int = 1) -> Text:
-    """One line of several."""
-    return Text(" " * gap).join(part for part in parts if part.cell_len)

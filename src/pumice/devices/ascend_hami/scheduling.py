@@ -1,4 +1,4 @@
-"""One type of Ascend NPU in HAMi's mode as a family: each method is one step of the protocol, told elsewhere in this folder."""
+"""One type of Ascend NPU in HAMi's mode as a device type: each method is one step of the protocol, described in this folder."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class NpuRanking(Ranking):
         known = POLICIES.get(want.policy)
         if known is None:
             return may.any(axis=1), ring
-        best = (may * known.worth(columns.memory, columns.total.clip(1), columns.shares)).max(axis=1)  # it will be taken
+        best = (may * known.score(columns.memory, columns.total.clip(1), columns.shares)).max(axis=1)  # it will be taken
         used, total = columns.memory.sum(axis=1), columns.total.sum(axis=1).clip(1)
         shares, limit = columns.shares.sum(axis=1), columns.share_limit.sum(axis=1).clip(1)
         return may.any(axis=1), best + ring + TIE * known.tie(used, total, shares, limit)
@@ -133,7 +133,7 @@ class AscendHami(DeviceSharing):
 
     @classmethod
     def of_config(cls, config: DeviceConfig | None, settings: Settings) -> list[DeviceSharing]:
-        """A family for each chip; those that are known without a configuration where it says nothing of NPUs."""
+        """A device type for each chip; those that are known without a configuration where it says nothing of NPUs."""
         found = (None if config is None else config.vnpus) or shipped()
         return [cls(chip, settings, soft=found.soft) for chip in found.chips]
 

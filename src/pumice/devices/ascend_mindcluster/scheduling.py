@@ -1,4 +1,4 @@
-"""Ascend chips cut on demand as a family: each method is one step of the protocol, told elsewhere in this folder."""
+"""Ascend chips cut on demand as a device type: each method is one step of the protocol, described in this folder."""
 
 from __future__ import annotations
 

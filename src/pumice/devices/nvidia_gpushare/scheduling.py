@@ -1,4 +1,4 @@
-"""Legacy GPU share (memory mode) and GPU number (whole cards) as a family.
+"""Legacy GPU share (memory mode) and GPU number (whole cards) as a device type.
 
 Both modes use the lowest card ids, take no account of policies and score 0. A card's "UUID" is its id.
 """

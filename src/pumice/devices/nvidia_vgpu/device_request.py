@@ -11,11 +11,11 @@ from pumice.devices.card_policies import POLICIES
 from pumice.devices.protocol import Tunables
 from pumice.model.amount import INT32_MAX
 from pumice.model.refusal import Refusal
-from pumice.wire import names
+from pumice.wire import bursts, names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.nvidia_vgpu import group_key, parse_list
 from pumice.wire.objects import Container, Pod, Resources
-from pumice.wire.quantity import out_of_range, parse_quantity
+from pumice.wire.quantity import counted, out_of_range, parse_quantity
 
 UNSET = 101
 """A percentage that was not asked for; a literal 101 reads the same (section 6)."""
@@ -224,6 +224,7 @@ def steering() -> dict[str, tuple[str, ...]]:
     return anything | {
         names.VGPU_MODE: MODES, names.PODGROUP_POLICY: ("spread",),
         names.NODE_POLICY: policies, names.CARD_POLICY: policies,
+        names.BURST_MEMORY: (), names.BURST_CORES: (),
     }  # fmt: skip
 
 
@@ -239,3 +240,6 @@ def remarks(c: NvidiaConfig, limits: Mapping[str, Any], notes: Mapping[str, Any]
     for key in (names.USE_GPU_UUID, names.NOUSE_GPU_UUID):
         if notes.get(key) and "GPU-" not in str(notes[key]):
             yield key, f"{key}: {notes[key]!r} names no card; UUIDs begin with GPU-"
+    yield from bursts.misspelt(notes)
+    asked = (counted(str(limits.get(name, -1))) for name in (c.resource_memory_name, c.resource_core_name))
+    yield from bursts.pointless(notes, *asked)

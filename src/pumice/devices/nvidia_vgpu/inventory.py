@@ -32,7 +32,7 @@ class Shape:
 
 @dataclass(slots=True)
 class Facts:
-    """The part of a node that the family remembers. ``memo`` caches per ask which cards can ever serve it (fit.py)."""
+    """The part of a node that the device type remembers. ``memo`` caches per ask which cards can ever serve it (fit.py)."""
 
     geometries: tuple[Geometry | None, ...]
     by_uuid: Mapping[str, int]

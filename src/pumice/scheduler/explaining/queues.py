@@ -170,7 +170,7 @@ class CardTypes:
     state: State
     totals: dict[str, int] = field(default_factory=dict)
     _empty: dict[tuple[str, str], dict[Hashable, NodeCards]] = field(default_factory=dict)
-    """By family and type the nodes that have such cards, alike ones once, with nothing on them and all other types closed."""
+    """By device type and model: the nodes with such cards, alike ones once, with nothing on them and all other models closed."""
     _takes: dict[DeviceRequest, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -203,7 +203,7 @@ class Evaluation:
     def _device_scores(
         self, device_request: DeviceRequest, rows: Rows | None, fits: NDArray[np.bool_], scores: NDArray[np.float64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """Add a family's score; where it cannot rank by arrays, every node that is left is looked at exactly."""
+        """Add a device type's score; where it cannot rank by arrays, every node that is left is looked at exactly."""
         settings = self.state.settings
         book = self.state.ledger.device_tables[device_request.device_type]
         ranked = book.rank(device_request, rows, self.state.ledger.table.capacity, fits)

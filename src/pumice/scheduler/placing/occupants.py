@@ -50,7 +50,7 @@ class Occupants:
     columns: dict[int, NDArray[np.int64]] = field(default_factory=dict)
     """Per column of the table what they hold."""
     memory: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    """Per family what they hold of cards."""
+    """Per device type what they hold of cards."""
     numbers: dict[QueueState, int] = field(default_factory=dict)
     _seen: tuple[Any, ...] = ()
     _cursor: int = 0

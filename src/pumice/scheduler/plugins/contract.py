@@ -38,8 +38,13 @@ class Session(Protocol):
     @property
     def wall(self) -> float: ...
     @property
+    def started(self) -> float: ...
+    @property
     def actions(self) -> frozenset[str]:
         """Those that run in it."""
+
+    def past(self, since: float, part: float = 1.0) -> bool:
+        """Return whether more than this part of its time has passed since then."""
 
     def looked_at(self) -> Iterable[Job]:
         """Jobs that changed, were tried or had their reasons found."""
@@ -177,7 +182,7 @@ class Allocatable(Role):
     def short_of(self, queue: QueueState, amounts: Vector) -> str:
         """Return the resource that a queue lacks when it is not ``allocatable``, with the numbers, for people."""
 
-    def lends(self, queue: QueueState, amounts: Vector) -> bool:
+    def may_borrow(self, queue: QueueState, amounts: Vector) -> bool:
         """Return whether the queue may be charged so much more although that is beyond its share, for it would lie idle else."""
         return self.allocatable(queue, amounts)
 

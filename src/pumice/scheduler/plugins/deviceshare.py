@@ -1,6 +1,6 @@
-"""deviceshare: what switches the device families on (Volcano pkg/scheduler/plugins/deviceshare).
+"""deviceshare: what switches the device types on (Volcano pkg/scheduler/plugins/deviceshare).
 
-The families filter, score and choose cards inside the placer; being in the file is what switches them on. How much their
+The device types filter, score and choose cards inside the placer; being in the file is what switches them on. How much their
 score counts between nodes is ``Settings.node_weight``; ``enableNodeOrder: false`` makes it 0. The filter has no
 switch: a card is only booked where it fits.
 
@@ -44,6 +44,10 @@ NOWHERE = -1e18
 """The score of a node on which no shared card takes the pod, though a slot may: behind all others (``LAST_RESORT``)."""
 
 
+FITTING = 0.5
+"""The part of a cycle's time within which it goes on with weights that are fitted to the pods seen."""
+
+
 class DeviceShare(NodeOrder):
     name = "deviceshare"
 
@@ -56,6 +60,7 @@ class DeviceShare(NodeOrder):
         """The tree of queues by which their policies were looked at."""
 
     def open(self, session: Session) -> None:
+        session.state.classes.seen.go_on(lambda: session.past(session.started, FITTING))
         groups = session.state.groups
         if self._queues != (groups.tree, groups.tree.version):
             self._queues = groups.tree, groups.tree.version
@@ -187,7 +192,7 @@ def _leaves_cards_to_others(state: State, cls: PodClass) -> bool:
 
 
 def device_arguments(conf: SchedulerConf) -> Mapping[str, Any] | None:
-    """The arguments that the families are made from; None when nothing switches devices on.
+    """The arguments that the device types are made from; None when nothing switches devices on.
 
     Older files switch gpu sharing on in the predicates plugin; that still works, with or without deviceshare.
     """

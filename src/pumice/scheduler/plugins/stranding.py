@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.devices.card_policies import Stranding
-from pumice.devices.fitting import EmptyNode, fit
+from pumice.devices.fitting import EmptyNode, Fitting
 from pumice.devices.fragmentation import (
     CardPart,
     FreeCard,
-    Shape,
     Shapes,
     each_alone,
     of_cards,
@@ -296,15 +295,17 @@ class StrandedCards:
         seen = self.state.classes.seen
         if not self.how.fitted:
             return seen.current()
-        fitted = seen.fit((self.device_table.device_type.name, self.how), self._fit)
+        fitted = seen.fit((self.device_table.device_type.name, self.how), self._begin_fit)
         if fitted is None:
             return seen.current()
         if self._fitted is None or self._fitted[0] is not fitted or self._fitted[1] is not fitted.looked:
             self._fitted = fitted, fitted.looked, seen.current().fitted(fitted.weights)
         return self._fitted[2]
 
-    def _fit(self, shapes: Shapes) -> dict[Shape, tuple[float, float]]:
+    def _begin_fit(self, shapes: Shapes) -> Fitting | None:
+        """None where there are no cards yet."""
         self._allow(shapes)
+        self._shapes = None  # what is known by the labels before is found anew
         table, nodes = self.state.ledger.table, []
         lets_in = [tuple(takes) for takes in (self._weights > 0).tolist()]
         for row in np.flatnonzero(table.live).tolist():
@@ -314,7 +315,7 @@ class StrandedCards:
             if cards:
                 cpu, memory = table.alloc[row, :2].tolist()
                 nodes.append(EmptyNode(tuple(cards), cpu, memory, lets_in[self._labels[row]]))
-        return fit(shapes, nodes, self.how)
+        return Fitting(shapes, nodes, self.how) if nodes else None
 
     def _totals(self, cards: Cards) -> Totals:
         cpu = memory = 0.0

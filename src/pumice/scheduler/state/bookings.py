@@ -247,9 +247,11 @@ class Bookings:
     """Told that a node came or went, or has other labels."""
     node_seen: Callable[[str, int], None] = lambda name, row: None
     """Told of each node that comes or changes, and its row."""
+    places_held: Callable[[str, str], None] = lambda name, text: None
+    """Told which places a node says are held; empty: none."""
     reports: Reports = field(init=False)
     assignments: AssignmentCache = field(default_factory=AssignmentCache)
-    """Of the pods that may hold cards: what a new inventory or family is replayed from."""
+    """Of the pods that may hold cards: what a new inventory or device type is replayed from."""
 
     def __post_init__(self) -> None:
         self.reports = Reports(self.problems)
@@ -368,7 +370,7 @@ class Bookings:
             task.job.recharge(task, charged, shared_claims=shared)
 
     def set_device_types(self, device_types: Sequence[DeviceSharing]) -> None:
-        """Exchange the device families: read every node and its pods anew."""
+        """Exchange the device types: read every node and its pods anew."""
         self.charges.forget()
         self.nominations.drop_all()
         self.ledger.set_device_types(device_types)
@@ -395,6 +397,7 @@ class Bookings:
         if row is None or facts is None or facts.labels != node.metadata.labels:
             self.nodes_changed()
         row, replayed = self._take_in(node)
+        self.places_held(name, node.metadata.annotations.get(names.HELD_PLACES, ""))
         self.classes.images.put(row, node.status.images or (), len(self.ledger.table))
         if news and not replayed:
             self._heed_plugin(name)
@@ -451,6 +454,7 @@ class Bookings:
     def _forget_node(self, name: str) -> None:
         row = self.ledger.table.row_of.get(name)
         self.nominations.drop_node(name)
+        self.places_held(name, "")
         self.ledger.remove_node(name)
         self.nodes_changed()
         self.scheduling_queue.released()  # whoever was kept away from other nodes by the pods that were seen there

@@ -1,7 +1,7 @@
-"""The books of one device family: per node its cards, what is booked on each, and the same as arrays.
+"""The cards of one device type: of each node what it has, what is allocated on each, and the same as arrays.
 
-Only the ledger writes here. ``Usage`` rows are exact (who holds what). Arrays repeat their sums so that a family can rank nodes
-at once (``card_states``). Both are changed by the same two functions, ``charge`` and ``discharge``.
+Only the ledger writes here. ``Usage`` rows are exact (who holds what). Arrays repeat their sums so that a device type can rank
+nodes at once (``card_states``). Both are changed by the same two functions, ``charge`` and ``discharge``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from pumice.devices.protocol import (
     NO_MARKS,
-    Columns,
     DeviceRequest,
     DeviceSharing,
     Fit,
@@ -37,7 +36,7 @@ UNSURE_REFUSED = 32
 
 
 class DeviceTable:
-    """All nodes of one family."""
+    """All nodes of one device type."""
 
     def __init__(self, device_type: DeviceSharing) -> None:
         self.device_type = device_type
@@ -269,11 +268,6 @@ class DeviceTable:
         self.states.fit_rows(capacity)
         self._catch_up()
         return np.asarray((self.states.ids[:capacity] if rows is None else self.states.ids[rows]) > 0)
-
-    def columns(self, rows: NDArray[np.intp]) -> Columns:
-        """The cards of these rows."""
-        self._catch_up()
-        return self.states.part(self.states.ids[rows])
 
     def state_of(self, row: int) -> int:
         """Number of the state of a row's cards: equal numbers mean equal cards, equally used (uuids apart)."""

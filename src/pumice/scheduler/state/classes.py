@@ -346,7 +346,7 @@ class PodClass:
 @dataclass(slots=True, eq=False)
 class Kind:
     """All that follows from containers, labels, namespace and constraints alone. ``cls`` is the class of those pods whose
-    annotations ask nothing further of any family."""
+    annotations ask nothing further of any device type."""
 
     containers: Hashable
     """The containers' resources, by which equal ones are known."""
@@ -498,7 +498,7 @@ class Classes:
         return not (pod.spec.resource_claims or asked_by_pod(pod) or self.by_name(pod))
 
     def again(self, cls: PodClass, pod: Pod, known: dict[Hashable, PodClass]) -> PodClass:
-        """The class under today's families of a placed pod of that class: of its object only what tells of cards is kept, its
+        """The class under today's device types of a placed pod of that class: of its object only what tells of cards is kept, its
         containers together with all that are equal. ``known``: what was found for others before."""
         key = (cls, id(pod.spec.containers)) if self._plain(pod) else None
         found = known.get(key)

@@ -461,7 +461,7 @@ class Ledger:
         self.table.remove(name)
 
     def set_device_types(self, device_types: Iterable[DeviceSharing]) -> None:
-        """Exchange the families. Grants must be given again by the caller (``regrant``)."""
+        """Exchange the device types. Grants must be given again by the caller (``regrant``)."""
         self.device_tables = {device_type.name: DeviceTable(device_type) for device_type in device_types}
         for name, row in self.table.row_of.items():
             facts = self.table.facts[row]
@@ -472,7 +472,7 @@ class Ledger:
                 self.table.touch(row, gain=True)
 
     def regrant(self, uid: str, allocations: tuple[Allocation, ...], marks: Marks) -> None:
-        """Replace a holding's device part (its node's cards or the families have changed)."""
+        """Replace a holding's device part (its node's cards or the device types have changed)."""
         placement = self.placements.get(uid)
         if placement is None:
             return

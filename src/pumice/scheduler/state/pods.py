@@ -335,7 +335,7 @@ class Pods:
                     self.scheduling_queue.activate(task.job)
 
     def reclass_placed(self) -> None:
-        """The families are others: what pods hold that were placed before is charged by what it is now known to be."""
+        """The device types are others: what pods hold that were placed before is charged by what it is now known to be."""
         known: dict[Hashable, PodClass] = {}
         for task in self.tasks.values():
             pod = self.bookings.assignments.pod(task.uid, task.node) if task.pod is None else None

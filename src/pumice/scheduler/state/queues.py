@@ -75,8 +75,8 @@ class QueueRecord:
     aside: Vector = field(default_factory=dict)
     """The part of ``pending`` that cannot start, whatever is released: gated pods, pods that no node can hold, and gangs that
     lack members."""
-    lent: int = 0
-    """When something was last lent to it beyond its share, as a count of all lendings."""
+    last_borrowed: int = 0
+    """When it last borrowed something beyond its share, as a count of all that was borrowed."""
     best_effort: int = 0
     """Its pending pods that request nothing."""
     inqueue: Vector = field(default_factory=dict)
@@ -182,7 +182,7 @@ def with_claims(cls: PodClass, charged: Vector | None, claims: Vector) -> Vector
 
 @dataclass(slots=True)
 class Charges:
-    """Amounts by class, family and the cards that there are."""
+    """Amounts by class, device type and the cards that there are."""
 
     ledger: Ledger
     _over: dict[PodClass, tuple[int, Vector]] = field(default_factory=dict)
@@ -258,6 +258,6 @@ class Charges:
         return known[1]
 
     def forget(self) -> None:
-        """Other families count otherwise. Queues forget too (``QueueState.recount``)."""
+        """Other device types count otherwise. Queues forget too (``QueueState.recount``)."""
         self._over.clear()
         self._last = None

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pumice.devices.card_policies import Stranding
-from pumice.devices.fitting import ENOUGH, MOVED
+from pumice.devices.fitting import ENOUGH, MOVED, Fitting
 from pumice.devices.fragmentation import Shape, Shapes
 
 HALF = 20_000
@@ -47,28 +47,39 @@ class SeenShapes:
         self._current = Shapes(())
         self.fits: dict[tuple[str, Stranding], Fitted] = {}
         """By device type and way of counting the weights that were fitted last."""
+        self.fitting: dict[tuple[str, Stranding], Fitting] = {}
+        """The fits under way."""
 
     @property
     def count(self) -> int:
         """Pods that were seen."""
         return self._came
 
-    def fit(self, key: tuple[str, Stranding], work_out: Callable[[Shapes], dict[Shape, tuple[float, float]]]) -> Fitted | None:
-        """The weights by which the current shapes count, worked out anew when the pods have become others; None before enough of
+    def fit(self, key: tuple[str, Stranding], begin: Callable[[Shapes], Fitting | None]) -> Fitted | None:
+        """The weights by which the current shapes count; a fit is begun when the pods have become others. None before enough of
         them were seen. Kept here, so that a journal's snapshot has them."""
         shapes, found = self.current(), self.fits.get(key)
         if found is not None and found.looked is shapes:
             return found
         if self._came < ENOUGH:
             return None
-        if found is None or _shift(found.of, list(zip(shapes.shapes, shapes.weight.tolist(), strict=True))) > MOVED:
-            weights = work_out(shapes)
-            if not weights:
-                return None  # there are no cards yet
-            found = Fitted(shapes, weights)
-            self.version += 1
-        found.looked, self.fits[key] = shapes, found
+        others = found is None or _shift(found.of, list(zip(shapes.shapes, shapes.weight.tolist(), strict=True))) > MOVED
+        if others and key not in self.fitting and (fitting := begin(shapes)) is not None:
+            self.fitting[key] = fitting
+        if found is not None:
+            found.looked = shapes
         return found
+
+    def go_on(self, is_late: Callable[[], bool]) -> None:
+        """Go on with the fits that were begun, each by a step at least. Until one is done the weights before it count."""
+        for key, fitting in list(self.fitting.items()):
+            while (weights := fitting.step()) is None:
+                if is_late():
+                    break
+            else:
+                del self.fitting[key]
+                self.fits[key] = Fitted(fitting.shapes, weights)
+                self.version += 1
 
     def came(self, shape: Shape) -> None:
         """A pod was seen for the first time."""

@@ -1,4 +1,4 @@
-"""The engine's picture of the cluster: pods, PodGroups, queues and nodes, fed by watch events, and the ledger.
+"""The engine's view of the cluster: pods, PodGroups, queues and nodes, fed by watch events, and the ledger.
 
 Every method is a synchronous function of values. Bad data sets aside the smallest thing: what was refused stands in
 ``problems`` by object, and everything else goes on.
@@ -17,6 +17,7 @@ from pumice.scheduler.state.budgets import Budgets, Quotas
 from pumice.scheduler.state.classes import Classes, PodClass
 from pumice.scheduler.state.domains import HyperNodes
 from pumice.scheduler.state.groups import Groups
+from pumice.scheduler.state.held_places import HeldPlaces
 from pumice.scheduler.state.jobs import Job, QueueState, Task
 from pumice.scheduler.state.ledger import Ledger
 from pumice.scheduler.state.moves import Moves
@@ -52,6 +53,7 @@ class State:
         self.terminating = TerminatingPods(self.scheduling_queue, self.ledger, self.nominations, tasks)
         self.reservations = Reservations(self.ledger, self.scheduling_queue)
         self.moves = Moves(self.ledger, self.scheduling_queue, self.nominations)
+        self.held_places = HeldPlaces(self.ledger, self.scheduling_queue, self.problems, tasks)
         self.groups = Groups(
             self.scheduling_queue, self.uids, versions, self.problems, default_queue, implicit_groups, names_groups,
         )  # fmt: skip
@@ -59,7 +61,7 @@ class State:
         self.hyper_nodes = HyperNodes(self.scheduling_queue, self.ledger, self.problems)
         self.bookings = Bookings(
             self.scheduling_queue, self.uids, self.problems, self.ledger, self.classes, self.charges, self.nominations, tasks,
-            self.hyper_nodes.nodes_changed, self.shards.seen,
+            self.hyper_nodes.nodes_changed, self.shards.seen, self.held_places.put,
         )  # fmt: skip
         self.pods = Pods(
             self.scheduling_queue, versions, self.problems, self.ledger, self.classes, self.charges, self.groups, self.bookings,
@@ -84,7 +86,7 @@ class State:
                     yield self.tasks[uid]
 
     def set_device_types(self, device_types: Sequence[DeviceSharing], settings: Settings) -> None:
-        """Exchange the device families (the configuration or the device ConfigMap changed)."""
+        """Exchange the device types (the configuration or the device ConfigMap changed)."""
         self.settings = settings
         owned = (device_type.resources() | device_type.parameters() for device_type in device_types)
         self.device_claims.own(frozenset().union(*owned))
@@ -92,6 +94,7 @@ class State:
         for queue in self.groups.queues.values():
             queue.recount()
         self.bookings.set_device_types(device_types)
+        self.held_places.anew()
         self.pods.reclass()
         self.pods.reclass_placed()
 

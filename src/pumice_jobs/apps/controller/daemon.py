@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import kinds, volcano
 from pumice.wire.batch import CRON_JOBS, JOB_KIND, JOB_TEMPLATES, Job, JobPod, LabelledPod
-from pumice.wire.names import CONTROLLER_NAME, JOB_NAME, SHARE_CLAIMS
+from pumice.wire.names import CLAIM_DRIVER, CONTROLLER_NAME, JOB_NAME, SHARE_CLAIMS
 from pumice.wire.objects import Pod, PodSpec, PodStatus, decode
 from pumice.wire.volcano import Command, PodGroup, PriorityClass, Queue
 from pumice.wire.without_effect import Row, What, rows
@@ -76,6 +76,8 @@ class Watch:
     kind: type[Any] | None = None
     labels: str = ""
     fields: str = ""
+    optional: bool = False
+    """The cluster may have no such kind, or not let us see it."""
 
 
 async def run(settings: Settings, *, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
@@ -131,7 +133,7 @@ class Controller:
         host, port = host_and_port(self.settings.listen)
         async with served(pages(self._metrics_page, lambda: sorted(self._unsynced)), host, port, "controller"):
             watches = list(self.watches())
-            self._unsynced = {watch.name for watch in watches}
+            self._unsynced = {watch.name for watch in watches if not watch.optional}
             watching: list[Coroutine[Any, Any, None]] = [self._watch(watch) for watch in watches]
             watching += [self._watch_unserved(row, row.resource) for row in rows(What.KIND).values() if row.resource]
             await run_until(self.stop, *watching, *self.topology.watches(), self.makers.ask_for_ever(), self._work())
@@ -209,9 +211,14 @@ class Controller:
         if self.settings.share_hours:
             yield Watch("nodes", kinds.NODES, self.share_hours.on_node, AccountedNode)
             yield Watch("bound pods", kinds.PODS, self.share_hours.on_pod, AccountedPod, fields=BOUND_PODS)
+            yield Watch("slices of our driver", kinds.RESOURCE_SLICES, self.share_hours.on_slice,
+                        fields=f"spec.driver={CLAIM_DRIVER}", optional=True)  # fmt: skip
+            yield Watch("claims", kinds.RESOURCE_CLAIMS, self.share_hours.on_claim, optional=True)
 
     async def _watch(self, watch: Watch) -> None:
         watcher = Watcher(self.cluster, self.clock, log, self._is_synced)
+        if watch.optional:
+            watcher = replace(watcher, absent=ABSENT_OR_FORBIDDEN, pause=SELDOM)
         take = partial(watcher.taken, watch.name, watch.handle)
         await watcher.watch(watch.name, watch.resource, take, "", watch.fields, watch.kind, watch.labels)
 

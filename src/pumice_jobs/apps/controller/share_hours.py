@@ -8,13 +8,15 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from msgspec import Struct
 from msgspec import field as field_of
 
 from pumice.adapters.scraping import page
 from pumice.apps.service.watches import object_of
-from pumice.metrics.monitor import PodUse, pod_uses
+from pumice.claims.reading import slice_of
+from pumice.metrics.monitor import PodUse, of_claim, pod_uses
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
@@ -25,6 +27,7 @@ from pumice.wire.nvidia_vgpu import group_key
 from pumice.wire.objects import Meta, Quantities, Resources
 from pumice.wire.share_hours import DAY, KEPT_DAYS, Day, clean, config_map_of, parse, render
 from pumice.wire.volcano import seconds
+from pumice_jobs.controllers.claimed_shares import Published, held_of
 from pumice_jobs.controllers.share_hours import Accountant, ShareOwner, Use
 
 log = logging.getLogger("pumice.controller")
@@ -48,6 +51,7 @@ class AccountedContainer(Struct, gc=False):
 class AccountedSpec(Struct, rename="camel", gc=False):
     node_name: str = ""
     containers: list[AccountedContainer] = []
+    resource_claims: list[dict[str, Any]] = []
 
 
 class AccountedCondition(Struct, rename="camel", gc=False):
@@ -62,6 +66,7 @@ class AccountedStatus(Struct, rename="camel", gc=False):
     start_time: str | None = None
     conditions: list[AccountedCondition] = []
     container_statuses: list[ContainerStatus] = []
+    extended_resource_claim_status: dict[str, Any] | None = None
 
 
 class AccountedPod(Struct, rename="camel", gc=False):
@@ -109,6 +114,13 @@ class ShareHours:
     _on: dict[str, str] = field(default_factory=dict)
     """UID of a pod with shares to its node."""
     _looked: int = 0
+    _published: Published = field(default_factory=Published)
+    _claimants: dict[str, AccountedPod] = field(default_factory=dict)
+    """Pods with claims, by UID; those of ``_left`` are gone, and known until the next look: lists are told in any order."""
+    _left: set[str] = field(default_factory=set)
+    _fresh_claims: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _of_claims: dict[str, str] = field(default_factory=dict)
+    """UID of a claim to that of its present allocation, which holds the shares: pods come and go under it."""
 
     # -- watches ------------------------------------------------------------------------------------------------
 
@@ -126,6 +138,10 @@ class ShareHours:
         meta = pod.metadata
         if meta.namespace == MONITOR_NAMESPACE and meta.labels.get(MONITOR_LABELS[0]) == MONITOR_LABELS[1]:
             self._on_monitor(pod, gone=gone)
+        if pod.spec.resource_claims or pod.status.extended_resource_claim_status:
+            self._claimants[meta.uid] = pod
+            if gone:
+                self._left.add(meta.uid)
         if gone:
             waiting = self._fresh.pop(meta.uid, None)
             if waiting is not None:
@@ -144,6 +160,39 @@ class ShareHours:
             self._monitors = {at: found for at, found in self._monitors.items() if found[0] != uid}
         else:
             self._monitors[node] = uid, pod.status.pod_ip
+
+    def on_slice(self, event: WatchEvent) -> None:
+        if event.type != "DELETED":
+            self._published.put(slice_of(object_of(dict, event)))
+
+    def on_claim(self, event: WatchEvent) -> None:
+        """A claim holds what it is allocated as long as it is reserved for somebody, however many pods that are."""
+        claim = object_of(dict, event)
+        uid = str(claim["metadata"]["uid"])
+        if event.type != "DELETED" and _consumer(claim) and any(held_of(claim)):
+            if uid not in self._of_claims:
+                self._fresh_claims[uid] = claim
+            return
+        waiting = self._fresh_claims.pop(uid, None)
+        if waiting is not None:
+            self._take_claim(uid, waiting)
+        if (owner := self._of_claims.pop(uid, "")) != "":
+            self.accountant.ended(owner, self._now(), there=False)
+            self._on.pop(owner, None)
+
+    def _take_claim(self, uid: str, claim: dict[str, Any]) -> bool:
+        """Return whether it is settled what a claim holds: for the queue of the first pod that has it, from its Binding on."""
+        pod, shares, now = self._claimants.get(_consumer(claim)), self._published.shares_of(claim), self._now()
+        if pod is None or shares is None:
+            return False
+        meta, namespace, name = pod.metadata, str(claim["metadata"]["namespace"]), str(claim["metadata"]["name"])
+        queue, start = self._queue(meta), min(_start(pod) or now, now)
+        parts = tuple(((namespace, queue, clean(share.model), share.kind), share) for share in shares)
+        run = namespace, queue, clean(owner_of(meta)), ""
+        owner = self._of_claims[uid] = f"{uid} {meta.uid}"
+        self.accountant.held(ShareOwner(owner, of_claim(namespace, name), run, parts, start))
+        self._on[owner] = next(held_of(claim)).pool
+        return True
 
     def _take(self, pod: AccountedPod) -> None:
         """Settle what a pod holds; its annotations and its queue as they are now count for all its life."""
@@ -177,6 +226,10 @@ class ShareHours:
                 for pod in self._fresh.values():
                     self._take(pod)
                 self._fresh.clear()
+                self._fresh_claims = {uid: one for uid, one in self._fresh_claims.items() if not self._take_claim(uid, one)}
+                for uid in self._left:
+                    self._claimants.pop(uid, None)
+                self._left.clear()
                 if self.accountant.day is None:
                     await self._adopt_latest()
                 await self._look()
@@ -256,7 +309,7 @@ class ShareHours:
         of_node: dict[str, list[ShareOwner]] = {}
         for uid, node in self._on.items():
             owner = self.accountant.holders.get(uid)
-            if owner is not None and owner.end == inf and any(share.kind in ("vgpu", "mig") for _, share in owner.parts):
+            if owner is not None and owner.end == inf and any(share.kind in ("vgpu", "mig", "whole") for _, share in owner.parts):
                 of_node.setdefault(node, []).append(owner)
         if not of_node or not 0 < self._looked - begin <= 3 * LOOK_EVERY * 1000:
             return  # after a pause nothing is known of what was used in it
@@ -270,7 +323,8 @@ class ShareHours:
                 return
             try:
                 async with turns:
-                    reported = pod_uses(await self.fetch(f"http://{host}:{MONITOR_PORT}/metrics", PATIENCE, LARGEST))
+                    text = await self.fetch(f"http://{host}:{MONITOR_PORT}/metrics", PATIENCE, LARGEST)
+                    reported = pod_uses(text, apart=True)
             except Unavailable as error:
                 log.debug("the monitor of %s tells nothing: %s", node, error)
                 return
@@ -295,6 +349,12 @@ def _use(reported: PodUse, owner: ShareOwner) -> Use:
     used = reported.used / reported.limit * memory if reported.used is not None and reported.limit else None
     sliced = any(share.kind == "mig" for _, share in owner.parts)  # whose cores no driver counts by instance
     return Use(used, reported.cores / 100 if reported.cores is not None and not sliced else None)
+
+
+def _consumer(claim: Mapping[str, Any]) -> str:
+    """The UID of the pod for which it was reserved first."""
+    reserved = (claim.get("status") or {}).get("reservedFor") or ()
+    return next((str(one.get("uid", "")) for one in reserved if isinstance(one, Mapping) and one.get("resource") == "pods"), "")
 
 
 def _has_devices(notes: Mapping[str, str]) -> bool:

@@ -248,3 +248,27 @@ def test_a_changed_configmap_is_followed_and_a_broken_one_is_not(tmp_path):
                 pass
 
     play(tmp_path, look, running("p", A), reload_every=0.02)
+
+
+def test_who_may_burst_has_what_its_neighbours_leave_and_yields_when_they_work(tmp_path):
+    mine, other = region(tmp_path, "mine", A, recent=2), region(tmp_path, "other", A, recent=2)
+    page = page_beside(mine)
+    write(page, render(LimitsPage((GrantedCard(A, 3000 << 20, 30),), "/tmp/vgpu/r.cache", priority=1)))
+
+    def burst() -> int:
+        found = parse(page.read_bytes())
+        assert found is not None
+        return found.burst
+
+    async def look(_page, cluster):
+        work = [asyncio.create_task(busy(path)) for path in (mine, other)]
+        await until(lambda: burst() == 45)  # 25 that neither asked for are one's alone who may burst: up to its bound
+        beats = page.read_bytes()
+        await until(lambda: page.read_bytes() != beats)  # as long as the monitor lives
+        for task in work:
+            task.cancel()
+
+    bursting = pod_object("mine", gives(A, 3000, 30), container("train", 1, 3000, 30), uid="mine", phase="Running",
+                          annotations={names.BURST_CORES: "45"})  # fmt: skip
+    plain = pod_object("other", gives(A, 3000, 45), container("train", 1, 3000, 45), uid="other", phase="Running")
+    play(tmp_path, look, bursting, plain, feedback_every=0.05)

@@ -19,8 +19,8 @@ from kit.node_objects import NODE, A, B, container, gives, pod_object
 from kit.node_world import node_cluster, plugin_served
 from kit.plugin_world import World, in_a_world
 from kit.virtual_time import VirtualClock, run_virtually
-from tests.scenarios.toy_brand.node import SLICE, ToyCards, toy
-from tests.scenarios.toy_brand.words import ASSIGNED, RESOURCE, render
+from tests.scenarios.toy_device_type.node import SLICE, ToyCards, toy
+from tests.scenarios.toy_device_type.words import ASSIGNED, RESOURCE, render
 
 from pumice.apps.node.device_type import PluginSettings
 from pumice.apps.node.naming import unnamed

@@ -14,7 +14,7 @@ from kit.scheduler_daemon import CONF, Daemon, create, daemon, write_conf
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
-from pumice.cli.picture import collect
+from pumice.cli.snapshot_source import collect
 from pumice.model.errors import BadInput
 from pumice.wire import kinds
 from pumice.wire.names import DEVICE_CONFIGMAP, LAST_GOOD, SCHEDULER_CONFIGMAP, SYSTEM_NAMESPACE

@@ -9,7 +9,7 @@ from typing import Any
 from kit.fake_cluster import FakeCluster
 
 from pumice.apps.service.device_config import load_device_config
-from pumice.cli.picture import collect
+from pumice.cli.snapshot_source import collect
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError
 from pumice.wire.device_config import NvidiaConfig

@@ -24,6 +24,26 @@ def test_what_a_tenant_says_is_stored_or_refused_with_the_reason(case: Case) -> 
     assert (case.refused in refused) if case.refused else refused == "", refused
 
 
+@pytest.mark.parametrize(
+    ("notes", "limits", "said"),
+    [
+        ({"burst-memory": "8000", "burst-cores": "80"}, {"vgpu-number": 1, "vgpu-memory": 3000, "vgpu-cores": 30}, ""),
+        ({"burst-memory": "8000", "burst-cores": "80"}, {"vgpu-number": 1, "vgpu-memory-percentage": 30}, ""),  # of what size?
+        ({"burst-memory": "3000"}, {"vgpu-number": 1, "vgpu-memory": 3000}, "container c: pumice.io/burst-memory: 3000"),
+        ({"burst-memory": "8 GiB"}, {"vgpu-number": 1, "vgpu-memory": 3000}, "'8 GiB' is not a whole number above 0"),
+        ({"burst-cores": "30"}, {"vgpu-number": 1, "vgpu-cores": 50}, "30 is not above the 50 that were asked for"),
+        ({"burst-cores": "0"}, {"vgpu-number": 1, "vgpu-cores": 50}, "is not a percentage from 1 to 100"),
+        ({"burst-cores": "80"}, {"vgpu-number": 1, "vgpu-cores": 100}, "has no core limit to exceed"),
+        ({"burst-cores": "80"}, {}, "claims know none"),
+    ],
+)
+def test_a_burst_that_nobody_could_serve_is_refused(notes: dict[str, str], limits: dict[str, int], said: str) -> None:
+    spec = plain(resources={"limits": {f"volcano.sh/{name}": amount for name, amount in limits.items()}})
+    pod = {"metadata": {"annotations": {f"pumice.io/{name}": value for name, value in notes.items()}}, "spec": spec}
+    refused = "; ".join(tenants.refusals(pod))
+    assert (said in refused) if said else refused == "", refused
+
+
 def test_no_two_cases_have_one_title() -> None:
     assert len({case.title for case in CASES}) == len(CASES)
 

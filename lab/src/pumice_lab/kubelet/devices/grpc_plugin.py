@@ -18,7 +18,7 @@ from pumice.ports.clock import Clock
 from pumice_lab.kubelet.devices.checkpoint import allocation_from, device_from
 from pumice_lab.kubelet.devices.manager import DeviceManager
 from pumice_lab.kubelet.devices.plugin import Allocation, Options, PluginError, is_extended
-from pumice_lab.kubelet.proto import deviceplugin_pb2_grpc as rpc
+from pumice_lab.kubelet.proto import services
 
 log = logging.getLogger("pumice.kubelet")
 VERSION = "v1beta1"
@@ -33,7 +33,7 @@ class GrpcPlugin:
     def __init__(self, path: Path) -> None:
         self._short = ShortPath(path)
         self._channel = grpc.aio.insecure_channel(self._short.target, options=_NO_KEEPALIVE_OF_CHANNELS)
-        self.stub = rpc.DevicePluginStub(self._channel)
+        self.stub = services.client(self._channel, pb, "DevicePlugin")
         self.closed_by_us = False
         self._closing: asyncio.Task[None] | None = None
 
@@ -85,7 +85,7 @@ def go_status(error: grpc.aio.AioRpcError) -> str:
     return f"rpc error: code = {name} desc = {error.details()}"
 
 
-class PluginServer(rpc.RegistrationServicer):  # type: ignore[misc]
+class PluginServer:
     """kubelet.sock of one node. Every socket in the folder is deleted at the start; plugins must register again."""
 
     def __init__(self, directory: Path, manager: DeviceManager, clock: Clock, dial_seconds: float = 10.0) -> None:
@@ -99,7 +99,7 @@ class PluginServer(rpc.RegistrationServicer):  # type: ignore[misc]
         remove_sockets(self.directory)
         self._short = ShortPath(self.directory / SOCKET)
         self._server = grpc.aio.server()
-        rpc.add_RegistrationServicer_to_server(self, self._server)
+        services.serve(self._server, pb, "Registration", self)
         self._server.add_insecure_port(self._short.target)
         await self._server.start()
 

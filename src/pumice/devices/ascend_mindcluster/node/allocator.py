@@ -14,7 +14,7 @@ from pumice.model.hardware.npu import SliceKind
 from pumice.node.device_list import Unit
 from pumice.node.matching import Broken, InLine, Key
 from pumice.node.pods import AllocatedIds, Container, NodePod
-from pumice.node.protocol import Answer, Cut, Refuse, Serve
+from pumice.node.protocol import Answer, Partition, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place, Slice
 from pumice.wire import variables
@@ -142,13 +142,15 @@ class ChipAllocator(InLine):
     def next_work(self, pod: NodePod, count: int, allocated: AllocatedIds | None) -> Turn | Broken | None:
         return waiting(pod, count, self._per_chip, self._served, allocated)
 
-    def answer(self, work: Turn | Broken, pods: Sequence[NodePod], ids: Sequence[str]) -> Cut | Refuse:
-        return self._cut(work, frozenset(ids))
+    def answer(self, work: Turn | Broken, pods: Sequence[NodePod], ids: Sequence[str]) -> Partition | Refuse:
+        return self._partition(work, frozenset(ids))
 
-    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, number: str) -> Cut | Refuse:
-        return self._cut(turn_of(pod, container, self._per_chip), allocated.get((pod.uid, container), frozenset()))
+    def owned(
+        self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, number: str
+    ) -> Partition | Refuse:
+        return self._partition(turn_of(pod, container, self._per_chip), allocated.get((pod.uid, container), frozenset()))
 
-    def _cut(self, turn: Turn | Broken, ids: frozenset[str]) -> Cut | Refuse:
+    def _partition(self, turn: Turn | Broken, ids: frozenset[str]) -> Partition | Refuse:
         if isinstance(turn, Broken):
             return self.refuse(turn.pod, turn.reason)
         chips, template = turn.assignment.chips, turn.assignment.template
@@ -160,7 +162,7 @@ class ChipAllocator(InLine):
             if why := self._unusable(chip):
                 return self.refuse(turn.pod, f"{NO_RESOURCE}: chip {chip_name(self._kind.name, chip)} {why}")
         places = tuple(Place(self.chips[chip], template, chip) for chip in chips)
-        return Cut(turn.pod, places, lambda given: self._serve(turn, given), ids)
+        return Partition(turn.pod, places, lambda given: self._serve(turn, given), ids)
 
     def _unusable(self, chip: int) -> str:
         if chip not in self.chips:

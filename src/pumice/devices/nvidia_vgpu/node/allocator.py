@@ -16,7 +16,7 @@ from pumice.devices.nvidia_vgpu.assignment import contradiction, excess, stateme
 from pumice.devices.nvidia_vgpu.device_request import container_request
 from pumice.devices.nvidia_vgpu.node import mps
 from pumice.devices.nvidia_vgpu.node.allocations import turns
-from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions, build, opened, places, refusal
+from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions, build, burst_warning, opened, places, refusal
 from pumice.devices.nvidia_vgpu.node.inventory import (
     SharedCard,
     capacity,
@@ -36,7 +36,7 @@ from pumice.node.device_list import MESSAGE_LIMIT, Leftovers, Unit, holds, worst
 from pumice.node.matching import Broken
 from pumice.node.mps import Bounds
 from pumice.node.pods import AllocatedIds, Container, NodePod
-from pumice.node.protocol import Allocator, Answer, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
+from pumice.node.protocol import Allocator, Answer, Conflict, Decision, Outdated, Partition, Refuse, Repeat, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Slice
 from pumice.wire import names, variables
@@ -78,7 +78,7 @@ class VgpuAllocator(Allocator):
         self._matcher = Matcher(node, sharing.number, sharing.memory)
         self._answers: dict[frozenset[str], tuple[str, Answer]] = {}
         self._cards: dict[str, SharedCard] = {}
-        self._lent: dict[str, list[mps.MpsClient]] = {}
+        self._mps_clients: dict[str, list[mps.MpsClient]] = {}
         """To init containers, by their pods."""
         self.resource = sharing.number
         self._static = static or StaticSlices()
@@ -203,19 +203,20 @@ class VgpuAllocator(Allocator):
         if isinstance(wanted, str):
             return Outdated(found.pod, wanted)
         if wanted:
-            return Cut(found.pod, wanted, lambda made: self._serve(found, key, pods, rng, [made[place] for place in wanted]))
+            return Partition(found.pod, wanted, lambda made: self._serve(found, key, pods, rng, [made[one] for one in wanted]))
         return self._serve(found, key, pods, rng)
 
     def _serve(
         self, work: Work, ids: frozenset[str], pods: Sequence[NodePod], rng: random.Random, slices: Sequence[Slice] = ()
     ) -> Serve:
         answer = build(work, self._cards, self._sharing, self._response_options, rng, slices)
+        warnings = [text for text in (work.warning, burst_warning(work, self._sharing)) if text]
         return Serve(
             work.pod,
             work.container,
             replace(answer, bounds=self._bounds(work, pods)),
             None if work.segment == INIT or work.again else PatchPod.of(work.pod.metadata, done(work)),
-            (Event.on_pod(work.pod.metadata, "Warning", "VGPUPartlyServed", work.warning),) if work.warning else (),
+            tuple(Event.on_pod(work.pod.metadata, "Warning", "VGPUPartlyServed", text) for text in warnings),
             finished=work.last,
             summary=" ".join([f"cards={','.join(device.id for device in work.devices)}", *(slice_.uuid for slice_ in slices)]),
             ids=ids,
@@ -243,7 +244,8 @@ class VgpuAllocator(Allocator):
 
     def _holders(self, pods: Sequence[NodePod]) -> list[mps.MpsClient]:
         alive = {pod.uid for pod in pods if not pod.finished}
-        return [*self.record.holders(pods), *(one for uid, lent in self._lent.items() if uid in alive for one in lent)]
+        clients = (one for uid, mine in self._mps_clients.items() if uid in alive for one in mine)
+        return [*self.record.holders(pods), *clients]
 
     def _bounds(self, work: Work, pods: Sequence[NodePod]) -> Mapping[str, Bounds]:
         """Return what the work's card must hold its clients to: its container and those there already."""
@@ -274,7 +276,7 @@ class VgpuAllocator(Allocator):
         self._matcher.settle(work)
         self.record.note(work)
         if work.segment == INIT:
-            self._lent[work.pod.uid] = [(work.pod, work.container, device) for device in work.devices]
+            self._mps_clients[work.pod.uid] = [(work.pod, work.container, device) for device in work.devices]
         self._answers[served.ids] = (served.pod.uid, served.answer)
 
     def unserved(self, served: Serve) -> None:
@@ -294,7 +296,7 @@ class VgpuAllocator(Allocator):
         alive = {pod.uid for pod in pods if not pod.finished}
         self._matcher.prune(alive)
         self.record.keep(alive)
-        self._lent = {uid: lent for uid, lent in self._lent.items() if uid in alive}
+        self._mps_clients = {uid: clients for uid, clients in self._mps_clients.items() if uid in alive}
         self._answers = {ids: entry for ids, entry in self._answers.items() if entry[0] in alive}
         return [PatchPod.of(pod.metadata, FAILED) for pod in leftovers(pods, self._node)]
 

@@ -17,7 +17,7 @@ from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.node.protocol import Answer, DeviceNode, Mount
 from pumice.ports.slices import Place, Slice
-from pumice.wire import cdi, limits_page, variables
+from pumice.wire import bursts, cdi, limits_page, variables
 from pumice.wire.cdi import CDI_ANNOTATIONS, CDI_FIELD
 from pumice.wire.limits_page import GrantedCard, LimitsPage
 from pumice.wire.nvidia_vgpu import PodDevice
@@ -92,6 +92,23 @@ def refusal(work: Work, cards: Mapping[str, SharedCard]) -> str:
     return ""
 
 
+def burst_warning(work: Work, sharing: Sharing) -> str:
+    """Why the container has nothing, or not all, of what its pod may have beyond what it asked for; empty when it has."""
+    notes = work.pod.annotations
+    if not bursts.is_asked(notes):
+        return ""
+    if sharing.mps:
+        return "no burst: this node's cards are shared by MPS, whose server lends nobody more than was asked for"
+    if any(device.slot >= 0 for device in work.devices):
+        return "no burst: a MIG slice holds its container to its size"
+    given = {(device.memory, device.cores) for device in work.devices}
+    amiss = [text for _, text in bursts.misspelt(notes)]
+    amiss += [text for memory, cores in sorted(given) for _, text in bursts.pointless(notes, memory, cores)]
+    if bursts.cores_of(notes) and not sharing.limit_cores:
+        amiss.append("no cores are limited on this node, so none are lent")
+    return f"no burst for container {work.container.name}: {'; '.join(amiss)}" if amiss else ""
+
+
 def places(work: Work, cards: Mapping[str, SharedCard], sharing: Sharing) -> tuple[Place, ...] | str:
     """Where the slices of this work lie, in the order of its devices; or why one of them cannot be."""
     found: list[Place] = []
@@ -163,7 +180,10 @@ def _limited(
         mounts.append(Mount(PRELOAD, f"{response_options.hook}/ld.so.preload", read_only=True))
     # A container that runs keeps its files, whatever a stale annotation says.
     fresh = not work.pod.running(work.container.name)
-    granted = [GrantedCard(d.uuid, (d.memory * sharing.factor) << 20, d.cores) for d in devices]
+    burst = (bursts.memory_of(work.pod.annotations) * sharing.factor) << 20
+    memories = [(d.memory * sharing.factor) << 20 for d in devices]
+    granted = [GrantedCard(d.uuid, memory, d.cores, burst if burst > memory else 0)
+               for d, memory in zip(devices, memories, strict=True)]  # fmt: skip
     granted += [GrantedCard(slice_.uuid) for slice_ in slices]
     limits = LimitsPage(tuple(granted), env[variables.SHARED_CACHE], sharing.oversubscribed, sharing.limit_cores,
                         priority=0 if goes_first(work.pod, work.container) else 1)  # fmt: skip

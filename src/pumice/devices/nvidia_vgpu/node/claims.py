@@ -134,12 +134,12 @@ def prepare(
         return f"claim {key} is allocated nothing of {CLAIM_DRIVER} on node {node}"
     shares: list[ClaimShare] = []
     for result in results:
-        share = _share(result, cards, offers)
+        share = _looked_at(claim, result, cards) if result.admin_access else _share(result, cards, offers)
         if isinstance(share, str):
             return f"claim {key}: {share}"
         shares.append(share)
     for at, share in enumerate(shares):
-        beside = [one for one in shares[:at] if one.request == share.request]
+        beside = [one for one in shares[:at] if one.request == share.request and not share.admin]
         if any(one.card == share.card and (one.slice is None or one.device == share.device) for one in beside):
             return f"claim {key}: request {share.request} was given card {share.card} twice"
         if any((one.slice is None) != (share.slice is None) for one in beside):
@@ -210,9 +210,19 @@ def _claims_of(pod: Json) -> dict[str, str | None]:
             for one in pod["spec"].get("resourceClaims") or ()}  # fmt: skip
 
 
+def _looked_at(claim: Json, result: Result, cards: Sequence[CardFacts]) -> ClaimShare | str:
+    """With adminAccess: the card of the device. The API server lets labelled namespaces alone ask for it, in the specification; a
+    status has more writers."""
+    requests = ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ()
+    if not any(one.get("name") == result.request and (one.get("exactly") or {}).get("adminAccess") is True for one in requests):
+        return f"request {result.request}: its status says adminAccess, and its specification does not ask for it"
+    of_card = (one for one in cards if one.minor >= 0 and f"{result.device}-".startswith(f"{_name(one)}-"))
+    if (card := next(of_card, None)) is None:
+        return f"request {result.request}: device {result.device} is not on this node"
+    return ClaimShare(result.request, result.device, card.uuid, share=result.share_id, admin=True)
+
+
 def _share(result: Result, cards: Sequence[CardFacts], offers: Offers) -> ClaimShare | str:
-    if result.admin_access:
-        return f"request {result.request}: adminAccess is not served by {CLAIM_DRIVER}"
     if "-mig-" in result.device:
         return _slice(result, cards, offers)
     name, shared = result.device.removesuffix("-shared"), result.device.endswith("-shared")
@@ -245,13 +255,14 @@ def _slice(result: Result, cards: Sequence[CardFacts], offers: Offers) -> ClaimS
 
 
 def _overcommitted(mine: PreparedClaim, cards: Sequence[CardFacts], holdings: Holdings) -> str:
-    for uuid in dict.fromkeys(share.card for share in mine.shares):
+    own = [share for share in mine.shares if not share.admin]
+    for uuid in dict.fromkeys(share.card for share in own):
         if why := holdings.others.get(uuid):
             return f"claim {mine.key}: card {uuid} is {why}, and a card serves claims or those"
         card = next(one for one in cards if one.uuid == uuid)
         others = [claim for claim in holdings.claims if claim.uid != mine.uid]
-        theirs = [(claim, share) for claim in others for share in claim.shares if share.card == uuid]
-        there = [share for _, share in theirs] + [share for share in mine.shares if share.card == uuid]
+        theirs = [(claim, share) for claim in others for share in claim.shares if share.card == uuid and not share.admin]
+        there = [share for _, share in theirs] + [share for share in own if share.card == uuid]
         who = _named(theirs) or mine.key
         if any(share.whole for share in there) and len(there) > 1:
             return f"claim {mine.key}: card {uuid} would be given whole and in shares; it is held by {who}"

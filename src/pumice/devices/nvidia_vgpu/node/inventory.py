@@ -120,29 +120,21 @@ def capacity(cards: Sequence[SharedCard], sharing: Sharing) -> dict[str, int]:
     }
 
 
-def hollow_node(
-    name: str,
-    cards: Sequence[CardFacts],
-    sharing: Sharing | None = None,
-    *,
-    resources: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """A ready node with these cards, as an object to be created. ``resources``: cpu, memory and pods."""
+def hollow_node(name: str, cards: Sequence[CardFacts], sharing: Sharing | None = None) -> dict[str, Any]:
+    """Return a ready node with these cards, as an object to be created."""
     sharing = sharing or Sharing()
     shared = share(cards, sharing)
     counts = {sharing.number: len(share_list(shared)), **capacity(shared, sharing)} if shared else {}
     annotations = {names.NODE_VGPU_REGISTER: register_annotation(shared)} if shared else {}
     if topology := topology_annotation(shared):
         annotations[names.CARD_TOPOLOGY] = topology
-    quantities = {"cpu": "64", "memory": "256Gi", "pods": "500", **(resources or {})}
-    quantities |= {resource: str(count) for resource, count in counts.items()}
+    quantities = {"cpu": "64", "memory": "256Gi", "pods": "500", **{resource: str(count) for resource, count in counts.items()}}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": {kubernetes.HOSTNAME: name, **(labels or {})},
+            "labels": {kubernetes.HOSTNAME: name},
             "annotations": annotations,
         },
         "spec": {},

@@ -86,10 +86,10 @@ class Flags(Struct, frozen=True):
     core_scaling: float = 0.0
 
 
-def needed_factor(entries: int, factor: int, limit: int = 60_000) -> int:
+def needed_factor(entries: int, factor: int) -> int:
     """The ``gpuMemoryFactor`` at which a memory device list would be short enough (Volcano
     pkg/scheduler/api/devices/nvidia/vgpu)."""
-    return max(1, -(-factor * entries // limit))
+    return max(1, -(-factor * entries // 60_000))
 
 
 def effective(config: NvidiaConfig, entries: Sequence[NodeEntry] = (), flags: Flags | None = None) -> Sharing:

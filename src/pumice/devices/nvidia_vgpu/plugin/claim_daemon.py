@@ -347,7 +347,8 @@ class NodeClaims:
 
     async def metrics(self) -> list[MetricFamily]:
         """The families of the page: limits, and what the regions say of their use."""
-        views = await in_thread(lambda: [self._view(claim, share) for claim in self._claims.values() for share in claim.shares])
+        held = [(claim, share) for claim in self._claims.values() for share in claim.shares if not share.admin]
+        views = await in_thread(lambda: [self._view(claim, share) for claim, share in held])
         return claim_families(self.settings.node_name, views, self._refused)
 
     def _view(self, claim: PreparedClaim, share: ClaimShare) -> ShareView:

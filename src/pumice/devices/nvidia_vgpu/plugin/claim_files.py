@@ -16,6 +16,7 @@ from typing import Final
 from pumice.adapters.bookings import claims as book
 from pumice.adapters.kubelet.claim_driver import PreparedDevice
 from pumice.adapters.region.claims import ClaimsReader
+from pumice.adapters.region.folders import ClaimFolders
 from pumice.apps.node.files import install_files, make_directory
 from pumice.devices.nvidia_vgpu.node.answer import CACHE, LIBRARY, LOCK, PRELOAD
 from pumice.effects.vocabulary import InstallFile, MakeDirectory
@@ -47,7 +48,7 @@ class ClaimFiles:
         for request in dict.fromkeys(share.request for share in claim.shares):
             shares = sorted((one for one in claim.shares if one.request == request), key=lambda one: self.index(one.card))
             devices.append(cdi.Device(_device_name(claim, request), self._edits(claim, request, shares)))
-        _install(self._record(claim.uid), book.record(claim))
+        _install(self._folders.record(claim.uid), book.record(claim))
         spec = cdi.Specification(cdi.VERSION, KIND, tuple(devices))
         _install(self._cdi_file(claim.uid), cdi.render(spec))
 
@@ -55,7 +56,7 @@ class ClaimFiles:
         """Raises BadInput where this is no UID, and OSError."""
         _check(uid)
         self._cdi_file(uid).unlink(missing_ok=True)
-        for folder in self._places(uid):
+        for folder in (self._folders.regions(uid), self._folders.pages(uid)):
             with suppress(FileNotFoundError):
                 shutil.rmtree(folder)
 
@@ -71,9 +72,8 @@ class ClaimFiles:
 
     def used(self, uid: str, share: ClaimShare) -> int | None:
         """Return the bytes of its card that the containers of a share use by their region; None before the first has begun."""
-        path = self._places(uid)[0] / share.request.replace("/", "_") / f"{uid}.cache"
         try:
-            found = ClaimsReader().read(path, [share.card]).cards.get(share.card)
+            found = ClaimsReader().read(self._folders.region(uid, share.request), [share.card]).cards.get(share.card)
         except (BadRegion, OSError):  # empty until a container begins, and tenants may have filled it with anything
             return None
         return None if found is None else found.use.total
@@ -83,7 +83,7 @@ class ClaimFiles:
         claims, unknown = [], []
         for uid in sorted(self._there()):
             try:
-                claim = book.recorded(self._record(uid))
+                claim = book.recorded(self._folders.record(uid))
             except BadInput:
                 if self._cdi_file(uid).exists():
                     unknown.append(uid)
@@ -101,32 +101,31 @@ class ClaimFiles:
     def _there(self) -> set[str]:
         prefix, suffix = self._cdi_file("\0").name.split("\0")
         found = {path.name.removeprefix(prefix).removesuffix(suffix) for path in self.cdi_folder.glob(f"{prefix}*{suffix}")}
-        for folder in self._places("-"):
+        for folder in (self._folders.regions("-"), self._folders.pages("-")):
             found |= {path.name for path in folder.parent.glob("*")}
         return {uid for uid in found if _UID.fullmatch(uid)}
 
-    def _places(self, uid: str) -> tuple[Path, Path]:
-        root = self.hook_path / "vgpu"
-        return root / "claims" / uid, root / "claim-limits" / uid
-
-    def _record(self, uid: str) -> Path:
-        return self._places(uid)[1] / "claim.json"
+    @property
+    def _folders(self) -> ClaimFolders:
+        return ClaimFolders(self.hook_path / "vgpu")
 
     def _cdi_file(self, uid: str) -> Path:
         return self.cdi_folder / f"{names.OUR_DOMAIN}-{CLAIM}_{uid}.json"
 
     def _edits(self, claim: PreparedClaim, request: str, shares: Sequence[ClaimShare]) -> cdi.Edits:
         env = {variables.NVIDIA_VISIBLE_DEVICES: ",".join(dict.fromkeys(one.visible for one in shares))}
+        if any(one.admin for one in shares):  # the runtime mounts NVML then, and nothing that computes
+            env[variables.NVIDIA_DRIVER_CAPABILITIES] = "utility"
         if not any(one.limited for one in shares):
             return cdi.Edits(env=tuple(f"{key}={value}" for key, value in env.items()))
-        regions, pages = self._places(claim.uid)
-        name = request.replace("/", "_")
-        directory, page, region = regions / name, pages / name / "limits", f"{claim.uid}.cache"
+        file = self._folders.region(claim.uid, request)
+        directory, region = file.parent, file.name
+        page = self._folders.pages(claim.uid) / directory.name / "limits"
         make_directory(MakeDirectory(str(directory)))
         path = f"{CACHE}/{region}"
         limits = LimitsPage(tuple(GrantedCard(one.card, one.memory, one.cores) for one in shares), path, priority=1)
         _install(page, limits_page.render(limits))
-        install_files([InstallFile(str(directory / region), b"", 0o666, keep=True, durable=False)])
+        install_files([InstallFile(str(file), b"", 0o666, keep=True, durable=False)])
         env |= {variables.memory_limit_of(at): f"{one.memory >> 20}m" for at, one in enumerate(shares)}
         env |= {variables.SM_LIMIT: str(shares[0].cores), variables.SHARED_CACHE: path}
         read_only = ("ro", "nosuid", "nodev", "bind")
@@ -135,7 +134,7 @@ class ClaimFiles:
             cdi.Mount(f"{self.hook_path}/ld.so.preload", PRELOAD, read_only),
             cdi.Mount(str(page), limits_page.PATH, read_only),
             cdi.Mount(str(directory), CACHE, ("rw", "bind")),
-            cdi.Mount(str(directory / region), path, ("rw", "bind")),
+            cdi.Mount(str(file), path, ("rw", "bind")),
             cdi.Mount(str(self.lock_dir), LOCK, ("rw", "bind")),
         )
         return cdi.Edits(env=tuple(f"{key}={value}" for key, value in env.items()), mounts=mounts)

@@ -118,7 +118,8 @@ def test_a_card_with_annotated_shares_is_refused_naming_both() -> None:
 
 
 @pytest.mark.parametrize(("changed", "why"), [
-    ({"adminAccess": True}, "adminAccess is not served"), ({"device": "gpu-7-shared"}, "device gpu-7-shared is not on this node"),
+    ({"adminAccess": True}, "its specification does not ask for it"),
+    ({"device": "gpu-7-shared"}, "device gpu-7-shared is not on this node"),
     ({"shareID": ""}, "says neither how much"), ({"consumedCapacity": {}}, "says neither how much"),
     ({"pool": "n2"}, "is allocated nothing"), ({"driver": "gpu.nvidia.com"}, "is allocated nothing"),
 ])  # fmt: skip

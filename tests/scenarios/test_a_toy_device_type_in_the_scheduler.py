@@ -1,5 +1,5 @@
-"""A brand of devices that the product has never heard of, the scheduler's part: its family is placed, written down, read again,
-refused with reasons, counted and linted by rooms that name no brand."""
+"""A device type that the product has never heard of, the scheduler's part: its pods are placed, written down, read again,
+refused with reasons, counted and linted by rooms that name no device type."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from kit.engine_world import World
 from kit.objects import Json, node, pod
 from kit.scheduler_confs import conf
-from tests.scenarios.toy_brand.device_type import ToySharing
-from tests.scenarios.toy_brand.node import SLICE, ToyAllocator, ToyCards
-from tests.scenarios.toy_brand.words import ASSIGNED, CARD, LOCK, RESOURCE, parse
+from tests.scenarios.toy_device_type.device_type import ToySharing
+from tests.scenarios.toy_device_type.node import SLICE, ToyAllocator, ToyCards
+from tests.scenarios.toy_device_type.words import ASSIGNED, CARD, LOCK, RESOURCE, parse
 
 import pumice
 from pumice.devices.lint import lint_files
@@ -61,7 +61,7 @@ def held(world: World) -> dict[str, tuple[str, str]]:
             for p in world.pods.values()}  # fmt: skip
 
 
-def test_a_pod_is_placed_and_its_devices_are_written_in_the_binding_under_the_brands_lock() -> None:
+def test_a_pod_is_placed_and_its_devices_are_written_in_the_binding_under_the_lock_of_its_type() -> None:
     world = nursery()
     assert held(world) == {"first": ("n1", "toy-0=7"), "second": ("n2", "toy-1=5")}
     assert {(bind.annotations[ASSIGNED], bind.lock) for bind in world.bindings} == {("toy-0=7", LOCK), ("toy-1=5", LOCK)}
@@ -134,7 +134,7 @@ def test_lint_knows_its_words() -> None:
 
 
 @pytest.mark.parametrize("room", ["engine", "metrics", "devices/lint", "apps/scheduler"])
-def test_rooms_that_serve_every_brand_name_none(room: str) -> None:
+def test_rooms_that_serve_every_device_type_name_none(room: str) -> None:
     device_types = {f'"{device_type.name}' for device_type in every_device_type()}
     device_types |= {type(device_type).__module__.rsplit(".", 1)[0] for device_type in every_device_type()}
     for path in (ROOT / room).rglob("*.py"):

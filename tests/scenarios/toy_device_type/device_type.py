@@ -1,11 +1,22 @@
-"""The scheduler's half of the toy brand: what every brand must say to the engine, and a few of its words for lint and metrics."""
+"""The scheduler's half of the toy device type: what each must say to the engine, and a few of its words for lint and metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tests.scenarios.toy_brand.words import ASSIGNED, CARD, CARDS, LOCK, NAME, NAMES, RESOURCE, SERVED, parse, render
+from tests.scenarios.toy_device_type.words import (
+    ASSIGNED,
+    CARD,
+    CARDS,
+    LOCK,
+    NAME,
+    NAMES,
+    RESOURCE,
+    SERVED,
+    parse,
+    render,
+)
 
 from pumice.devices.protocol import DeviceRequest, DeviceSharing, Fit, Inventory, NodeCards, Series, Tunables
 from pumice.model.cards import Allocation, Card, ContainerDevice

@@ -1,4 +1,4 @@
-"""A case file: everything a scheduling decision looks at, in one JSON document (``pumice dump``).
+"""A cluster snapshot: everything a scheduling decision looks at, in one JSON document (``pumice dump``).
 
 Pods and nodes are cut down to the fields that the scheduler reads, so neither environment variables nor images' secrets get
 into a bug report. ``pumice explain --from`` and ``pumice replay`` work from the file alone.
@@ -61,8 +61,8 @@ SLICES: Mapping[str, tuple[Resource, type[Any] | None]] = {
 
 
 @dataclass(slots=True)
-class Case:
-    """One picture. ``decisions`` is what an engine decided on it when it was written; ``now`` is that time."""
+class ClusterSnapshot:
+    """``decisions`` is what an engine decided on it when it was written; ``now`` is that time."""
 
     now: float = 0.0
     scheduler_conf: str = DEFAULT_CONF
@@ -76,7 +76,7 @@ class Case:
     """A remark on the configuration: that another one stands there and is refused."""
 
     def pod(self, namespace: str, name: str) -> Pod:
-        """Raises BadInput when the picture has no such pod."""
+        """Raises BadInput when the snapshot has no such pod."""
         for item in self.objects.get("pods", ()):
             meta = item.get("metadata", {})
             if meta.get("name") == name and meta.get("namespace", "default") == namespace:
@@ -116,14 +116,14 @@ def _put_report(engine: Engine, found: ConfigMap) -> None:
         engine.state.bookings.put_report(f"{found.metadata.namespace}/{found.metadata.name}", source.read(found))
 
 
-def engine_of(case: Case) -> Engine:
-    """An engine that holds the picture. Raises BadInput when one of the configurations cannot be used."""
-    conf = parse_scheduler_conf(case.scheduler_conf)
+def engine_of(snapshot: ClusterSnapshot) -> Engine:
+    """An engine that holds the snapshot. Raises BadInput when one of the configurations cannot be used."""
+    conf = parse_scheduler_conf(snapshot.scheduler_conf)
     try:
-        devices = parse_device_config(case.device_config) if case.device_config else DeviceConfig()
+        devices = parse_device_config(snapshot.device_config) if snapshot.device_config else DeviceConfig()
     except BadInput as error:
         raise BadInput(f"{names.DEVICE_CONFIG_KEY} {error}") from None
-    engine = Engine(conf, devices, State(scheduler_names=frozenset(case.scheduler_names)))
+    engine = Engine(conf, devices, State(scheduler_names=frozenset(snapshot.scheduler_names)))
     state = engine.state
     for name, reclaimable in ((names.ROOT_QUEUE, False), (names.DEFAULT_QUEUE, True)):
         state.groups.put_queue(convert(Queue, volcano.default_queue(name, reclaimable=reclaimable)))
@@ -142,10 +142,10 @@ def engine_of(case: Case) -> Engine:
         "deviceClasses": state.device_claims.put_class,
         "resourceSlices": state.device_claims.put_slice,
         "resourceClaims": state.device_claims.put_claim,
-        "pods": lambda o: _put_pod(state, convert(Pod, o), case.now),
+        "pods": lambda o: _put_pod(state, convert(Pod, o), snapshot.now),
     }
     for kind, action in put.items():
-        for number, item in enumerate(case.objects.get(kind, ())):
+        for number, item in enumerate(snapshot.objects.get(kind, ())):
             try:
                 action(item)
             except UNREADABLE[SLICES[kind][1] is None] as error:
@@ -160,14 +160,14 @@ UNREADABLE: Mapping[bool, tuple[type[Exception], ...]] = {
 """The end of the sentence about an object that no API server would show, by whether it is kept as it is."""
 
 
-def decisions_of(case: Case) -> list[dict[str, Any]]:
+def decisions_of(snapshot: ClusterSnapshot) -> list[dict[str, Any]]:
     """Return the decisions of one cycle on the snapshot, in order; the same snapshot always gives the same list."""
-    engine = engine_of(case)
+    engine = engine_of(snapshot)
     tell = (
         names.VGPU_IDS,
         *(device_type.allocation_keys[0] for device_type in engine.device_types if device_type.allocation_keys),
     )
-    plan = engine.cycle(case.now, random.Random(0))
+    plan = engine.cycle(snapshot.now, random.Random(0))
     found: list[dict[str, Any]] = []
     for effect in plan.effects:
         if isinstance(effect, Bind):
@@ -191,15 +191,15 @@ def _claimed(claim: str, allocation: Mapping[str, Any]) -> Iterator[str]:
 # -- the file -----------------------------------------------------------------------------------------------------
 
 
-def save(case: Case) -> str:
+def save(snapshot: ClusterSnapshot) -> str:
     """The document as text, without the key of run times where none are known."""
-    document = {"kind": KIND, "version": VERSION, **asdict(case)}
-    if not case.runs:
+    document = {"kind": KIND, "version": VERSION, **asdict(snapshot)}
+    if not snapshot.runs:
         del document["runs"]
     return json.dumps(document, indent=1)
 
 
-def load(path: Path) -> Case:
+def load(path: Path) -> ClusterSnapshot:
     """Read a file. Raises BadInput with the reason."""
     try:
         document = json.loads(path.read_text("utf-8"))
@@ -213,13 +213,13 @@ def load(path: Path) -> Case:
     if version != VERSION:
         raise BadInput(f"{path}: written in form {version!r}, this pumice reads form {VERSION}; use the one that wrote it")
     try:
-        case = msgspec.convert(document, Case)
+        snapshot = msgspec.convert(document, ClusterSnapshot)
     except msgspec.ValidationError as error:
         raise BadInput(f"{path}: {error}") from None
-    for kind in case.objects:
+    for kind in snapshot.objects:
         if kind not in SLICES:
             raise BadInput(f"{path}: objects.{kind}: nothing reads this{nearest(kind, SLICES)}")
-    return case
+    return snapshot
 
 
 def trimmed(obj: dict[str, Any], kind: type[Any] | None) -> dict[str, Any]:

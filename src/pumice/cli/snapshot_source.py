@@ -1,4 +1,4 @@
-"""The picture of a running cluster, or of a file: what ``explain``, ``fits``, ``dump`` and ``top`` answer from."""
+"""The snapshot of a running cluster, or of a file: what ``explain``, ``fits``, ``dump`` and ``top`` answer from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pumice.adapters.kube import KubeClient
-from pumice.cli.casefile import SLICES, Case, engine_of, load, trimmed
+from pumice.cli.cluster_snapshot import SLICES, ClusterSnapshot, engine_of, load, trimmed
 from pumice.cli.daemon import access_to_ask
 from pumice.devices.settings import Settings
 from pumice.model.errors import BadInput, Unavailable
@@ -26,74 +26,75 @@ from pumice.wire.share_hours import DAY, config_map_of
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a picture comes from: a file, or a cluster and the names of its configuration."""
+    """Where a snapshot comes from: a file, or a cluster and the names of its configuration."""
 
     file: Path | None = None
     kubeconfig: Path | None = None
     configmap: str = f"{names.SYSTEM_NAMESPACE}/{names.SCHEDULER_CONFIGMAP}"
     scheduler_names: tuple[str, ...] = ()
     runs: bool = False
-    """True for a picture with how long pods ran (``Case.runs``)."""
+    """True for a snapshot with how long pods ran (``ClusterSnapshot.runs``)."""
 
 
-def picture(source: Source) -> Case:
+def take_snapshot(source: Source) -> ClusterSnapshot:
     """Load or collect, and say what is remarkable about it. Raises BadInput or Unavailable with one line."""
     if source.file is not None:
-        case = load(source.file)
+        snapshot = load(source.file)
     else:
         try:
-            case = asyncio.run(_collect(source))
+            snapshot = asyncio.run(_collect(source))
         except ApiError as error:
             silent = f"({error.message}); of `pumice up`, `pumice status` says whether it runs"
             raise Unavailable(f"the API server does not answer {f'as expected: {error}' if error.code else silent}") from None
-    case.scheduler_names = list(source.scheduler_names) or case.scheduler_names
-    for remark in case.remarks:
+    snapshot.scheduler_names = list(source.scheduler_names) or snapshot.scheduler_names
+    for remark in snapshot.remarks:
         print(remark, file=sys.stderr)
-    return case
+    return snapshot
 
 
-async def _collect(source: Source) -> Case:
+async def _collect(source: Source) -> ClusterSnapshot:
     async with KubeClient(access_to_ask(source.kubeconfig)) as kube:
         return await collect(kube, source.configmap, runs=source.runs)
 
 
-async def refreshed(kube: Cluster, source: Source) -> Case:
-    """The picture of the cluster as it is now, by the same client."""
-    case = await collect(kube, source.configmap, runs=source.runs)
-    case.scheduler_names = list(source.scheduler_names) or case.scheduler_names
-    return case
+async def refreshed(kube: Cluster, source: Source) -> ClusterSnapshot:
+    """The snapshot of the cluster as it is now, by the same client."""
+    snapshot = await collect(kube, source.configmap, runs=source.runs)
+    snapshot.scheduler_names = list(source.scheduler_names) or snapshot.scheduler_names
+    return snapshot
 
 
-async def collect(kube: Cluster, configmap: str, *, runs: bool = False) -> Case:
+async def collect(kube: Cluster, configmap: str, *, runs: bool = False) -> ClusterSnapshot:
     """Read everything a decision looks at, with ``runs`` how long pods ran, too. Kinds that the cluster does not have are
     empty."""
-    case = await configuration(kube, configmap)
+    snapshot = await configuration(kube, configmap)
     for key, (resource, kind) in SLICES.items():
         if resource is not kinds.CONFIGMAPS:
-            remarks = case.remarks if resource.group == DEVICES else None
-            case.objects[key] = [trimmed(item, kind) for item in await _list(kube, resource, remarks=remarks)]
-    device_types = engine_of(Case(case.now, case.scheduler_conf, case.device_config)).device_types
+            remarks = snapshot.remarks if resource.group == DEVICES else None
+            snapshot.objects[key] = [trimmed(item, kind) for item in await _list(kube, resource, remarks=remarks)]
+    device_types = engine_of(ClusterSnapshot(snapshot.now, snapshot.scheduler_conf, snapshot.device_config)).device_types
     followed = dict.fromkeys(source for device_type in device_types for source in device_type.reports)
-    case.objects["deviceReports"] = [
+    snapshot.objects["deviceReports"] = [
         trimmed(item, ConfigMap)
         for source in followed
-        for item in await _list(kube, kinds.CONFIGMAPS, source.namespace, source.label, case.remarks)
+        for item in await _list(kube, kinds.CONFIGMAPS, source.namespace, source.label, snapshot.remarks)
     ]
-    today = int(case.now // DAY)
+    today = int(snapshot.now // DAY)
     for number in range(today, today - RUNS_OF_DAYS, -1) if runs else ():
         record = await _data(kube, f"{configmap.partition('/')[0]}/{config_map_of(number)}", [], needed=False)
-        case.runs += str((record or {}).get("runs", "")).splitlines()
-    return case
+        snapshot.runs += str((record or {}).get("runs", "")).splitlines()
+    return snapshot
 
 
-async def configuration(kube: Cluster, configmap: str) -> Case:
-    """Read what the scheduler goes by, in a picture that has no objects yet. Raises BadInput and ApiError."""
-    case = Case(now=time.time())
-    case.scheduler_conf, settings = await _scheduler_conf(kube, configmap, case.remarks)
-    case.scheduler_names = (await _kept(kube, configmap)).get(names.SCHEDULER_NAMES_KEY, "").split() or case.scheduler_names
+async def configuration(kube: Cluster, configmap: str) -> ClusterSnapshot:
+    """Read what the scheduler goes by, in a snapshot that has no objects yet. Raises BadInput and ApiError."""
+    snapshot = ClusterSnapshot(now=time.time())
+    snapshot.scheduler_conf, settings = await _scheduler_conf(kube, configmap, snapshot.remarks)
+    kept = await _kept(kube, configmap)
+    snapshot.scheduler_names = kept.get(names.SCHEDULER_NAMES_KEY, "").split() or snapshot.scheduler_names
     where = f"{settings.configmap_namespace}/{settings.configmap}"
-    case.device_config = await _device_config(kube, where, configmap, case.remarks)
-    return case
+    snapshot.device_config = await _device_config(kube, where, configmap, snapshot.remarks)
+    return snapshot
 
 
 RUNS_OF_DAYS = 14

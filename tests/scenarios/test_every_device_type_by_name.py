@@ -21,7 +21,7 @@ from kit.npu_world import chip
 from kit.plugin_world import World
 from kit.plugin_world import in_a_world as in_a_vgpu_world
 from kit.virtual_time import VirtualClock, run_virtually
-from tests.scenarios.toy_brand.node import ToyCards
+from tests.scenarios.toy_device_type.node import ToyCards
 
 from pumice.adapters.nvml.slices import NvmlSlices
 from pumice.devices.ascend_hami.node.answer import NpuSharing

@@ -1,6 +1,6 @@
-"""A brand of devices that the product has never heard of is a family, an allocator and a file of words, and no more.
+"""A device type that the product has never heard of is a `DeviceType`, an allocator and a file of words, and no more.
 
-The node's part: the real plugin server on a real socket, beside the brand that the product has.
+The node's part: the real plugin server on a real socket, beside the device types that the product has.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kit.fake_cluster import FakeCluster
 from kit.node_objects import NODE, gives, pod_object
 from kit.node_world import FakeKubelet, node_cluster
 from kit.virtual_time import VirtualClock, run_virtually
-from tests.scenarios.toy_brand.node import SLICE, ToyCards, toy
-from tests.scenarios.toy_brand.words import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, render
+from tests.scenarios.toy_device_type.node import SLICE, ToyCards, toy
+from tests.scenarios.toy_device_type.words import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, render
 
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.serving import run_plugins
@@ -47,7 +47,7 @@ class World:
 
     @asynccontextmanager
     async def serving(self, *others: ServedDevices) -> AsyncIterator[None]:
-        """The plugin server, with the toy brand and others in one process."""
+        """The plugin server, with the toy device type and others in one process."""
         stop, ready = asyncio.Event(), asyncio.Event()
         settings = PluginSettings(NODE, device_plugin_dir=self.root, booking_dirs=())
         async with asyncio.TaskGroup() as tasks:
@@ -83,7 +83,7 @@ def in_a_world(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
 
 
 @in_a_world
-async def test_the_node_advertises_a_brand_and_hands_it_out_as_its_allocator_says(world):
+async def test_the_node_advertises_a_device_type_and_hands_it_out_as_its_allocator_says(world):
     async with world.serving():
         assert world.kubelet.registered == [RESOURCE]
         assert len(await world.kubelet.until(RESOURCE, lambda units: all(units.values()))) == 12
@@ -97,7 +97,7 @@ async def test_the_node_advertises_a_brand_and_hands_it_out_as_its_allocator_say
 
 
 @in_a_world
-async def test_a_call_that_a_brand_cannot_answer_is_refused_with_its_reason(world):
+async def test_a_call_that_a_device_type_cannot_answer_is_refused_with_its_reason(world):
     async with world.serving():
         with pytest.raises(grpc.aio.AioRpcError, match=f"no pod of this node waits for 2 of {RESOURCE}"):
             await world.kubelet.allocate(RESOURCE, 2, ["toy-0-0", "toy-0-1"])
@@ -109,7 +109,7 @@ async def test_a_call_that_a_brand_cannot_answer_is_refused_with_its_reason(worl
 
 
 @in_a_world
-async def test_a_card_of_any_brand_that_falls_sick_is_told_to_the_kubelet_and_on_the_node(world):
+async def test_a_card_of_any_type_that_becomes_unhealthy_is_reported_to_the_kubelet_and_on_the_node(world):
     async with world.serving():
         world.cards.broken.add("toy-0")
         await world.kubelet.until(RESOURCE, lambda units: sum(units.values()) == 8)
@@ -117,7 +117,7 @@ async def test_a_card_of_any_brand_that_falls_sick_is_told_to_the_kubelet_and_on
 
 
 @in_a_world
-async def test_one_process_serves_two_brands_on_one_machine(world):
+async def test_one_process_serves_two_device_types_on_one_machine(world):
     async with world.serving(world.vgpus()):
         assert sorted(world.kubelet.registered) == [RESOURCE, names.VGPU_NUMBER]
         await world.kubelet.until(names.VGPU_NUMBER, lambda units: len(units) == 10)

@@ -1,4 +1,4 @@
-"""The node's half of the toy brand: its allocator, and cards that need no driver."""
+"""The node's half of the toy device type: its allocator, and cards that need no driver."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from tests.scenarios.toy_brand.words import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, parse, render
+from tests.scenarios.toy_device_type.words import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, parse, render
 
 from pumice.apps.node.device_type import ServedDevices
 from pumice.effects.vocabulary import NodeEffect, PatchNode, PatchPod
@@ -102,7 +102,7 @@ class ToyCards:
 
 
 def toy(cards: ToyCards) -> ServedDevices:
-    """The toy brand as the plugin server takes it."""
+    """The toy device type as the plugin server takes it."""
 
     async def allocator() -> ToyAllocator:
         return ToyAllocator()

@@ -1,4 +1,4 @@
-"""The words of a brand of devices for tests only, as ``wire`` keeps those of real ones: cards of slices, one card to a pod."""
+"""The words of a device type for tests only, as ``wire`` keeps those of real ones: cards of slices, one card to a pod."""
 
 from __future__ import annotations
 

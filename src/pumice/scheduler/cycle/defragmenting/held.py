@@ -1,0 +1,93 @@
+"""A cycle begins: places that nodes' annotations hold are put on the books, and go to whom they are held for, before anybody
+else is tried. ``pumice defrag apply`` has them held; the scheduler's own action keeps its own (``carrying``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pumice.scheduler.cycle.concluding import commit
+from pumice.scheduler.cycle.cycle import Cycle
+from pumice.scheduler.cycle.defragmenting.trial import Trial
+from pumice.scheduler.cycle.queueing import affordable, beside_others
+from pumice.scheduler.cycle.statement import Statement
+from pumice.scheduler.state.held_places import Hold
+from pumice.scheduler.state.jobs import Job, Task
+from pumice.scheduler.state.tasks import Status
+
+AGAIN: Final = 1.0
+"""Seconds after which whoever did not get its place is tried again: those that it awaits may be gone."""
+
+
+def hand_over(cycle: Cycle) -> None:
+    """Give each pod the place that is held for it, and each gang its places together."""
+    held = cycle.state.held_places
+    if held.fresh or cycle.wall >= held.first_end:
+        held.take_up(cycle.wall)
+    due = {hold: task for hold in held if cycle.now >= hold.tried + AGAIN and (task := _for(cycle, hold)) is not None}
+    by_job: dict[Job, list[tuple[Hold, Task]]] = {}
+    for hold, task in due.items():
+        assert task.job is not None
+        by_job.setdefault(task.job, []).append((hold, task))
+    for job, wanted in by_job.items():
+        if not _placed(cycle, job, wanted):
+            for hold, _ in wanted:
+                hold.tried = cycle.now
+            cycle.state.scheduling_queue.cycle_at(cycle.now + AGAIN)
+    if (end := held.first_end) < float("inf"):
+        cycle.state.scheduling_queue.cycle_at(cycle.now + end - cycle.wall)
+
+
+def _for(cycle: Cycle, hold: Hold) -> Task | None:
+    """Return who is to have the place now: the pod itself, or, once that is gone or going, the youngest one of its controller
+    that waits."""
+    pod, controller = cycle.state.tasks.get(hold.asked.pod), hold.asked.controller
+    if not controller:
+        found = [pod] if pod is not None and pod.status is Status.PENDING else []
+    elif pod is not None and pod.status not in (Status.RELEASING, Status.SUCCEEDED, Status.FAILED):
+        found = []
+    else:
+        found = [task for queue in cycle.state.queues.values() for job in queue.waiters for task in job.pending.values()
+                 if task.owner == controller]  # fmt: skip
+    found = [task for task in found if not task.gated and task.backoff.until <= cycle.now and task.job is not None
+             and task.job.queue.present and task.job.queue.open]  # fmt: skip
+    return max(found, key=lambda task: (task.created, task.uid), default=None)
+
+
+def _placed(cycle: Cycle, job: Job, wanted: Sequence[tuple[Hold, Task]]) -> bool:
+    """Place them all on the cards that are held for them; False, and nothing has changed, where that makes no whole gang."""
+    held, statement = cycle.state.held_places, cycle.statement()
+    lifted = []
+    for hold, _ in wanted:
+        lifted += [one for one in held if one.node == hold.node and not set(one.asked.cards).isdisjoint(hold.asked.cards)]
+    receipts = [receipt for hold in dict.fromkeys(lifted) if (receipt := cycle.state.ledger.lift(hold.uid)) is not None]
+    placed = all(_place(cycle, statement, hold, task) for hold, task in wanted)
+    if placed and job.is_pending():
+        cycle.framework.job_enqueued(job)
+        job.promise_minimum()
+    placed = placed and cycle.framework.job_ready(job)
+    if not placed:
+        cycle.take_back(statement, [task for _, task in wanted])
+    for receipt in reversed(receipts):
+        cycle.state.ledger.undo(receipt)
+    if placed:
+        for hold, _ in wanted:
+            held.end(hold)
+        commit(cycle, job, statement)
+    return placed
+
+
+def _place(cycle: Cycle, statement: Statement, hold: Hold, task: Task) -> bool:
+    assert task.job is not None
+    if not affordable(cycle, statement)(task.job.queue, beside_others(task, task.cls.amounts)):
+        return False
+    trial = Trial(cycle, 1)
+    for device_type, uuids in cycle.state.held_places.others(hold).items():
+        trial.close(hold.node, device_type, uuids)
+    choice = trial.place_of(task, hold.node)
+    trial.back()
+    if choice is None:
+        return False
+    statement.place(task, choice)
+    return True

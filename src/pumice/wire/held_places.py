@@ -1,0 +1,43 @@
+"""Cards of a node that take nobody but one pod for a while (``pumice.io/held-places``), as ``pumice defrag apply`` writes them.
+
+Only who may write nodes can write it; what is read is no more than a wish all the same: an entry that is no such thing, that
+names a time far ahead, or nobody who is known, counts as none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+LONGEST: Final = 900.0
+"""Seconds from now for which a place may be held; who needs it longer writes it again."""
+MOST: Final = 64
+"""Entries that are read on one node."""
+
+
+class HeldPlace(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """``until``: in RFC 3339. ``pod``: the uid of who has the place, or, with ``controller``, of the one that leaves so that the
+    controller of that uid makes it anew; without both nobody has it."""
+
+    cards: tuple[str, ...]
+    until: str
+    pod: str = ""
+    controller: str = ""
+
+
+_decode = msgspec.json.Decoder(tuple[HeldPlace, ...]).decode
+
+
+def render_held_places(places: tuple[HeldPlace, ...]) -> str:
+    return msgspec.json.encode(places).decode()
+
+
+def parse_held_places(text: str) -> tuple[HeldPlace, ...] | str:
+    """Return the entries, or why there are none."""
+    try:
+        found = _decode(text) if text else ()
+    except msgspec.DecodeError as error:
+        return f"no list of held places: {error}"
+    return found if len(found) <= MOST else f"{len(found)} held places, more than {MOST}"

@@ -1,0 +1,73 @@
+"""The parts of cards that claims hold, read off what our driver publishes and what the claims' status says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from pumice.claims.attributes import attribute_of
+from pumice.claims.objects import Device, ResourceSlice, Result
+from pumice.claims.reading import devices_held
+from pumice.wire.held_shares import Share
+from pumice.wire.names import CLAIM_DRIVER
+
+Json = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Published:
+    """The devices of our driver and their counter sets, by pool and name. What is published no more stays known: claims may hold
+    it still."""
+
+    _devices: dict[tuple[str, str], Device] = field(default_factory=dict)
+    _sets: dict[tuple[str, str], Mapping[str, Fraction]] = field(default_factory=dict)
+
+    def put(self, slice_: ResourceSlice) -> None:
+        pool = slice_.spec.pool.name
+        self._devices |= {(pool, device.name): device for device in slice_.spec.devices}
+        self._sets |= {(pool, one.name): {name: counter.value for name, counter in one.counters.items()}
+                       for one in slice_.spec.shared_counters}  # fmt: skip
+
+    def shares_of(self, claim: Json) -> tuple[Share, ...] | None:
+        """Return what an allocated claim holds; None while one of its devices is not known."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for held in held_of(claim):
+            device = self._devices.get((held.pool, held.device))
+            if device is None:
+                return None
+            kind, memory, cores = self._parts(device, held)
+            model = attribute_of(device, CLAIM_DRIVER, f"{CLAIM_DRIVER}/productName")
+            sums = found.setdefault((f"NVIDIA-{model[1]}" if model is not None else CLAIM_DRIVER, kind), [0, 0.0, 0.0])
+            for at, part in enumerate((1, memory, cores)):
+                sums[at] += part
+        return tuple(Share(*key, round(count), memory, cores, memory, cores) for key, (count, memory, cores) in found.items())
+
+    def _parts(self, device: Device, held: Result) -> tuple[str, float, float]:
+        """Kind, and the parts of its card's memory and cores."""
+        if device.allow_multiple_allocations:
+            memory, cores = (
+                _part(held.consumed_capacity.get(name), device.capacity[name].value) if name in device.capacity else 1.0
+                for name in ("memory", "cores")
+            )
+            return "vgpu", memory, cores
+        if attribute_of(device, CLAIM_DRIVER, f"{CLAIM_DRIVER}/profile") is None:
+            return "whole", 1.0, 1.0
+        drawn: Mapping[str, Fraction] = {}
+        whole: Mapping[str, Fraction] = {}
+        for one in device.consumes_counters:
+            drawn = {name: counter.value for name, counter in one.counters.items()}
+            whole = self._sets.get((held.pool, one.counter_set), {})
+        memory, cores = (_part(drawn.get(name), whole.get(name, Fraction())) for name in ("memory", "compute-slices"))
+        return "mig", memory, cores
+
+
+def held_of(claim: Json) -> Iterator[Result]:
+    """The devices of our driver that a claim holds."""
+    return (one for one in devices_held(claim) if one.driver == CLAIM_DRIVER and not one.admin_access)
+
+
+def _part(amount: Fraction | None, whole: Fraction) -> float:
+    """All of it where nobody says how much: a status has many writers."""
+    return min(1.0, max(0.0, float(amount / whole))) if amount is not None and whole > 0 else 1.0

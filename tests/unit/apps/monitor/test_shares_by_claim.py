@@ -1,0 +1,125 @@
+"""Shares that the driver of claims made are on the monitor's page as those of annotated pods are."""
+
+from __future__ import annotations
+
+from kit.node_objects import A, B
+from kit.region_files import Proc, region_bytes, write
+from tests.unit.apps.monitor.test_page import play, samples
+
+from pumice.adapters.bookings import claims as book
+from pumice.devices.nvidia_vgpu.plugin.claim_files import ClaimFiles
+from pumice.metrics.monitor import pod_uses
+from pumice.node.claims import ClaimShare, ClaimSlice, PreparedClaim
+
+MIB = 1 << 20
+UID = "c1"
+
+
+def prepared(tmp_path, *shares, used=100, name="c"):
+    """The files of a prepared claim ns1/c, with a region in which a program uses some bytes of each card."""
+    claim = PreparedClaim(UID, "ns1", name, shares, checked=True)
+    files = ClaimFiles(tmp_path, tmp_path / "lock", tmp_path / "cdi", "node-a", lambda uuid: 0)
+    files.write(claim)
+    cards = [share.card for share in shares if share.limited]
+    if cards:
+        each = range(len(cards))
+        proc = Proc(1, dict.fromkeys(each, (10, 0, used - 10, used)), dict.fromkeys(each, 30))
+        content = region_bytes(devices=len(cards), procs=(proc,), uuids={at: uuid.encode() for at, uuid in enumerate(cards)})
+        write(tmp_path / f"vgpu/claims/{UID}/gpu/{UID}.cache", content)
+
+
+def by_claim(name, *containers, claim="c", template=False, begun=True):
+    """A pod whose containers use claim ``claim``, named or made of a template."""
+    named = {"name": "mine", **({"resourceClaimTemplateName": "t"} if template else {"resourceClaimName": claim})}
+    use = {"resources": {"claims": [{"name": "mine"}]}}
+    status = {"phase": "Running" if begun else "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}
+    if template:
+        status["resourceClaimStatuses"] = [{"name": "mine", "resourceClaimName": claim}]
+    if begun:
+        status["containerStatuses"] = [{"name": each, "containerID": f"containerd://{name}-{each}", "state": {"running": {}}}
+                                       for each in containers]  # fmt: skip
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns1", "uid": f"uid-{name}"},
+            "spec": {"nodeName": "node-a", "resourceClaims": [named],
+                     "containers": [{"name": each, **use} for each in containers]}, "status": status}  # fmt: skip
+
+
+def lines(text, family):
+    return {(labels["podname"], labels["ctrname"], labels["claim"], labels["share"]): value
+            for labels, value in samples(text)[family]}  # fmt: skip
+
+
+def test_a_share_by_claim_is_told_by_upstreams_names_with_its_claim_and_share(tmp_path):
+    prepared(tmp_path, ClaimShare("gpu", "gpu-0-shared", A, 3000 * MIB, 50, share="s1"))
+
+    async def look(page, cluster):
+        text = await page()
+        key = ("p", "train", "c", "s1")
+        assert lines(text, "vGPU_device_memory_usage_in_bytes") == {key: 100}
+        assert lines(text, "vGPU_device_memory_limit_in_bytes") == {key: 3000 * MIB}
+        assert lines(text, "Device_utilization_desc_of_container") == {key: 30}
+        ((labels, cores),) = samples(text)["pumice_container_core_limit_percent"]
+        assert (labels["claim"], labels["request"], cores) == ("c", "gpu", 50)
+        granted = {labels["deviceuuid"]: value for labels, value in samples(text)["pumice_card_granted_memory_bytes"]}
+        assert granted == {A: 3000 * MIB, B: 0}
+        use = pod_uses(text)["ns1", "p"]
+        assert (use.used, use.limit, use.cores) == (100, 3000 * MIB, 30)
+
+    play(tmp_path, look, by_claim("p", "train", template=True))
+
+
+def test_a_share_that_several_containers_have_together_counts_once_and_never_for_a_pod_that_only_names_it(tmp_path):
+    prepared(tmp_path, ClaimShare("gpu", "gpu-0-shared", A, 3000 * MIB, 50, share="s1"))
+
+    async def look(page, cluster):
+        assert lines(await page(), "vGPU_device_memory_usage_in_bytes") == {("p", "train", "c", "s1"): 100}
+
+    play(tmp_path, look, by_claim("another", "train", begun=False), by_claim("p", "train", "log"), by_claim("q", "train"))
+
+
+def test_what_a_tenant_writes_into_the_region_of_a_claim_changes_no_label_and_no_limit_and_is_told(tmp_path):
+    prepared(tmp_path, ClaimShare("gpu", "gpu-0-shared", A, 1000 * MIB, 50, share="s1"))  # the region says 3000 MiB
+
+    async def look(page, cluster):
+        text = await page()
+        assert lines(text, "vGPU_device_memory_limit_in_bytes") == {("p", "train", "c", "s1"): 1000 * MIB}
+        assert {labels["sign"] for labels, _ in samples(text)["pumice_region_suspect"]} == {"memory-limit"}
+
+    play(tmp_path, look, by_claim("p", "train"))
+
+
+def test_a_whole_card_by_claim_is_told_with_its_memory_and_a_slice_with_its_place(tmp_path):
+    place = ClaimSlice("1g.5gb", 4, 1, "MIG-1")
+    prepared(tmp_path, ClaimShare("gpu", "gpu-0", A, 32768 * MIB, 100, whole=True),
+             ClaimShare("gpu", "gpu-1-mig-1g5gb-19-4", B, 4864 * MIB, 14, slice=place))  # fmt: skip
+
+    async def look(page, cluster):
+        limits = {labels["deviceuuid"]: value for labels, value in samples(await page())["vGPU_device_memory_limit_in_bytes"]}
+        assert limits == {A: 32768 * MIB, B: 4864 * MIB}
+
+    play(tmp_path, look, by_claim("p", "train"))
+
+
+def test_records_that_are_damaged_or_of_another_boot_or_claim_are_passed_over(tmp_path, monkeypatch):
+    share = ClaimShare("gpu", "gpu-0-shared", A, 3000 * MIB, 50, share="s1")
+    prepared(tmp_path, share)
+    write(tmp_path / "vgpu/claim-limits/c2/claim.json", b'{"boot": "')
+    write(tmp_path / "vgpu/claim-limits/c3/claim.json", book.record(PreparedClaim("c4", "ns1", "other", (share,))))
+
+    async def look(page, cluster):
+        assert list(lines(await page(), "vGPU_device_memory_limit_in_bytes")) == [("p", "train", "c", "s1")]
+
+    play(tmp_path, look, by_claim("p", "train"), by_claim("q", "train", claim="other"))
+
+
+def test_the_claim_that_the_scheduler_made_for_resources_of_a_class_is_told_too(tmp_path):
+    prepared(tmp_path, ClaimShare("gpu", "gpu-0-shared", A, 3000 * MIB, 50, share="s1"))
+    pod = by_claim("p", "train")
+    del pod["spec"]["resourceClaims"]
+    pod["spec"]["containers"] = [{"name": "train"}]
+    mapping = {"containerName": "train", "resourceName": "e/gpu", "requestName": "gpu"}
+    pod["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "c", "requestMappings": [mapping]}
+
+    async def look(page, cluster):
+        assert list(lines(await page(), "vGPU_device_memory_limit_in_bytes")) == [("p", "train", "c", "s1")]
+
+    play(tmp_path, look, pod)

@@ -1,0 +1,125 @@
+"""Share-hours of shares by claim: what the claims' status says, of what the driver publishes, and what monitors tell by claim."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kit.card_facts import facts
+from kit.mig_rules import RuledSlices
+from kit.node_objects import two_cards
+from kit.objects import pod
+from kit.virtual_time import run_virtually
+from tests.unit.jobs.apps.controller.test_share_hours import BUSY, LIMIT, USED, World, world
+
+from pumice.claims.reading import slice_of
+from pumice.devices.nvidia_vgpu.node.claims import BOTH, owner_of, slice_object, slice_specs
+from pumice.ports.cards import CardFacts
+from pumice.ports.cluster import ApiError
+from pumice.wire import kinds
+from pumice_jobs.controllers.claimed_shares import Published
+
+GIB = 1 << 30
+CARDS = facts(two_cards().cards)
+MODEL = "NVIDIA-Tesla V100-SXM2-32GB"
+SLICED = CardFacts(2, "GPU-2", "NVIDIA A100-SXM4-40GB", 40 << 30, minor=2, mig=True)
+
+
+def slices(*cards: CardFacts, worlds: str = BOTH) -> list[dict[str, Any]]:
+    ruled = RuledSlices({"GPU-2": "A100-SXM4-40GB"})
+    offers = {card.uuid: ruled.profiles(card.uuid) for card in cards if card.mig}
+    specs = slice_specs("n1", cards, worlds, {}, 1, offers)
+    return [slice_object(spec, at, owner_of("n1", "u"), 1) for at, spec in enumerate(specs)]
+
+
+def allocated(device: str, memory: str = "", cores: str = "", driver: str = "gpu.pumice.io", **more: Any) -> dict[str, Any]:
+    result = {"request": "gpu", "driver": driver, "pool": "n1", "device": device, **more}
+    if memory:
+        result |= {"shareID": "7c1f4e0e-6a0b-4b0e-9f7e-3d3c1c2b1a00", "consumedCapacity": {"memory": memory, "cores": cores}}
+    return {"status": {"allocation": {"devices": {"results": [result]}}}}
+
+
+@pytest.mark.parametrize(("claim", "held"), [
+    (allocated("gpu-0-shared", "8Gi", "50"), [(MODEL, "vgpu", 1, 0.25, 0.5)]),
+    (allocated("gpu-1"), [(MODEL, "whole", 1, 1, 1)]),
+    (allocated("gpu-2-mig-1g5gb-19-4"), [("NVIDIA-NVIDIA A100-SXM4-40GB", "mig", 1, 0.12, 1 / 7)]),
+    (allocated("gpu-0-shared", "900Gi", "-5"), [(MODEL, "vgpu", 1, 1, 0)]),
+    (allocated("gpu-0-shared"), [(MODEL, "vgpu", 1, 1, 1)]),
+    (allocated("gpu-0", adminAccess=True), []), (allocated("nic-0", driver="net.example"), []), ({}, []),
+    ({"status": {"allocation": {"devices": {"results": "x"}}}}, []), (allocated("gpu-9"), None),
+])  # fmt: skip
+def test_what_a_claim_holds_is_a_part_of_a_card_as_the_driver_publishes_it(claim: dict[str, Any], held: Any) -> None:
+    published = Published()
+    for obj in slices(*CARDS, SLICED):
+        published.put(slice_of(obj))
+    found = published.shares_of(claim)
+    assert (found is None) is (held is None)
+    for share, (model, kind, count, memory, cores) in zip(found or (), held or (), strict=True):
+        assert (share.model, share.kind, share.shares) == (model, kind, count)
+        assert (share.memory, share.cores) == pytest.approx((memory, cores), abs=0.01)
+        assert (share.limit_memory, share.limit_cores) == (share.memory, share.cores)
+
+
+def page(claim: str, used: int, limit: int) -> str:
+    where = (f'{{container="main",device_uuid="GPU-n1-0",namespace="default",pod="a",vdevice_index="0",zone="vGPU",'
+             f'claim="{claim}",request="gpu",share="s"}}')  # fmt: skip
+    return f"{USED}{where} {used}\n{LIMIT}{where} {limit}\n{BUSY}{where} 30\n"
+
+
+async def bound(w: World, name: str, **kind: Any) -> dict[str, Any]:
+    made = pod(name, resourceClaims=[{"name": "mine", "resourceClaimName": "c"}], nodeName="n1", **kind)
+    made["metadata"] = {key: value for key, value in made["metadata"].items() if key not in ("uid", "creationTimestamp")}
+    made.pop("status")
+    return await w.cluster.create(kinds.PODS, made, "default")
+
+
+async def reserve(w: World, *pods: dict[str, Any]) -> None:
+    status: dict[str, Any] = {"allocation": None, "reservedFor": None}
+    if pods:
+        status = allocated("gpu-0-shared", str(8 * GIB), "50")["status"]
+        whose = [one["metadata"] for one in pods]
+        status["reservedFor"] = [{"resource": "pods", "name": one["name"], "uid": one["uid"]} for one in whose]
+    await w.cluster.patch(kinds.RESOURCE_CLAIMS, "c", {"status": status}, "default", subresource="status")
+
+
+def test_an_hour_of_a_claim_that_pods_share_counts_once_for_the_queue_of_the_first_and_ends_with_the_last() -> None:
+    async def story() -> None:
+        w = await world()
+        w.page = page("c", 2 * GIB, 8 * GIB)
+        for obj in slices(*CARDS):
+            await w.cluster.create(kinds.RESOURCE_SLICES, obj)
+        request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.pumice.io"}}
+        claim = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}}
+        await w.cluster.create(kinds.RESOURCE_CLAIMS, claim, "default")
+        first, second = await bound(w, "a", queue="team"), await bound(w, "b")
+        await reserve(w, first, second)
+        await w.clock.sleep(1800)
+        await reserve(w, second)  # the first has ended, and the share goes on
+        await w.clock.sleep(1800)
+        await reserve(w)
+        await w.clock.sleep(3600)
+        found = await w.usage()
+        assert list(found) == [f"default/team/{MODEL}/vgpu"]
+        (row,) = found.values()
+        assert (row["shares"], row["memory"], row["cores"]) == pytest.approx((1, 0.25, 0.5), abs=0.03)
+        assert (row["limitMemory"], row["limitCores"]) == pytest.approx((0.25, 0.5), abs=0.03)
+        assert (row["usedMemory"], row["usedCores"]) == pytest.approx((0.0625, 0.3), abs=0.02)
+        await w.close()
+
+    run_virtually(story())
+
+
+def test_a_cluster_whose_claims_may_not_be_seen_has_share_hours_of_annotations_all_the_same() -> None:
+    async def story() -> None:
+        w = await world()
+        await w.close()
+        w.cluster.fault = lambda verb, path: ApiError(403, "Forbidden", "no") if "resource.k8s.io" in path else None
+        w.start()
+        await w.bind("a", queue="team")
+        await w.clock.sleep(1800)
+        assert [row["shares"] for row in (await w.usage()).values()] == [pytest.approx(0.5, abs=0.1)]
+        await w.close()
+
+    run_virtually(story())
+
+
