@@ -15,7 +15,7 @@ from typing import Final
 from pumice.devices.nvidia_vgpu.assignment import contradiction, excess, statement
 from pumice.devices.nvidia_vgpu.device_request import container_request
 from pumice.devices.nvidia_vgpu.node import mps
-from pumice.devices.nvidia_vgpu.node.allocations import turns
+from pumice.devices.nvidia_vgpu.node.allocations import container_parts
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions, build, burst_warning, opened, places, refusal
 from pumice.devices.nvidia_vgpu.node.inventory import (
     SharedCard,
@@ -450,10 +450,10 @@ class Record:
 
     def _served(self, pod: NodePod, allocated: AllocatedIds | None, parts: int) -> set[int]:
         """Return the parts that the kubelet's record names; without a record all of an admitted pod."""
-        found = turns(pod, parts, self._sharing.number, self._sharing.memory)
+        found = container_parts(pod, parts, self._sharing.number, self._sharing.memory)
         order = found if not isinstance(found, str) else ()
-        return {turn.part for turn in order if turn.part is not None
-                and (pod.admitted if allocated is None else (pod.uid, turn.container.name) in allocated)}  # fmt: skip
+        return {mine.part for mine in order if mine.part is not None
+                and (pod.admitted if allocated is None else (pod.uid, mine.container.name) in allocated)}  # fmt: skip
 
     def _taken_over(self, pod: NodePod, allocated: AllocatedIds | None, cards: Mapping[str, SharedCard]) -> Parts:
         notes = pod.annotations
@@ -472,10 +472,10 @@ class Record:
         """Which containers of these pods have what. Pods that have ended hold nothing."""
         for pod in pods:
             parts = self._allocated.get(pod.uid, ()) if not pod.finished else ()
-            found = turns(pod, len(parts), self._sharing.number, self._sharing.memory) if parts else ""
-            for turn in found if not isinstance(found, str) else ():
-                for device in parts[turn.part] if turn.part is not None else ():
-                    yield pod, turn.container, device
+            found = container_parts(pod, len(parts), self._sharing.number, self._sharing.memory) if parts else ""
+            for mine in found if not isinstance(found, str) else ():
+                for device in parts[mine.part] if mine.part is not None else ():
+                    yield pod, mine.container, device
 
     def overreach(self, work: Work, cards: Mapping[str, SharedCard]) -> str:
         """Return what the work would give beyond its container's request; empty when nothing."""
