@@ -12,7 +12,7 @@ from pumice.wire.scheduler_conf import Arguments
 
 
 class _Sparing(Preemptable, Reclaimable):
-    """Who is not preempted is not reclaimed."""
+    """Spares from reclaim whom it spares from preemption."""
 
     def not_reclaimable(self, claimant: Task, victims: Sequence[Task]) -> Spared | None:
         return self.not_preemptable(claimant, victims)

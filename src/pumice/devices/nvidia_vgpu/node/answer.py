@@ -97,6 +97,8 @@ def burst_warning(work: Work, sharing: Sharing) -> str:
     notes = work.pod.annotations
     if not bursts.is_asked(notes):
         return ""
+    if not sharing.config.bursts:
+        return "no burst: the device ConfigMap has no nvidia.bursts: true"
     if sharing.mps:
         return "no burst: this node's cards are shared by MPS, whose server lends nobody more than was asked for"
     if any(device.slot >= 0 for device in work.devices):
@@ -180,7 +182,7 @@ def _limited(
         mounts.append(Mount(PRELOAD, f"{response_options.hook}/ld.so.preload", read_only=True))
     # A container that runs keeps its files, whatever a stale annotation says.
     fresh = not work.pod.running(work.container.name)
-    burst = (bursts.memory_of(work.pod.annotations) * sharing.factor) << 20
+    burst = (bursts.memory_of(work.pod.annotations) * sharing.factor) << 20 if sharing.config.bursts else 0
     memories = [(d.memory * sharing.factor) << 20 for d in devices]
     granted = [GrantedCard(d.uuid, memory, d.cores, burst if burst > memory else 0)
                for d, memory in zip(devices, memories, strict=True)]  # fmt: skip
