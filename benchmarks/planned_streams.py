@@ -140,11 +140,11 @@ class TemplateFleet:
         fitting = [number for held, number in first.items() if next(iter(self.board.ways(self.left(held), request.need)), None)]
         if not fitting:
             return None
-        return self.put((max(fitting, key=lambda number: (self.worth(number), -number)), request.need.template))
+        return self.put((max(fitting, key=lambda number: (self.score(number), -number)), request.need.template))
 
-    def worth(self, number: int) -> float:
+    def score(self, number: int) -> float:
         held = self.held[number]
-        return float(self.policy.worth(self.chip.memory - self.left(held).idle, self.chip.memory, len(held)))
+        return float(self.policy.score(self.chip.memory - self.left(held).idle, self.chip.memory, len(held)))
 
     def left(self, held: tuple[str, ...]) -> Left:
         if held == ("",):

@@ -52,7 +52,7 @@ from pumice.devices.lint import Finding
 from pumice.model.cards import ContainerDevice
 from pumice.model.refusal import CardFitError, FitError
 from pumice.scheduler.explaining.queues import QueueView
-from pumice.scheduler.explaining.what_if import RoomView
+from pumice.scheduler.explaining.what_if import PreemptionView
 from pumice.scheduler.explaining.workloads import GroupView, WaitingPods, WorkloadView
 from pumice.wire.scheduler_conf import ACTIONS, PLUGIN_ARGUMENTS, SWITCHES, TOP
 from pumice_jobs.cli.short_forms import APPS
@@ -143,7 +143,8 @@ def json_keys() -> Iterator[str]:
         yield from (f"{name}: {place}" for place in dict.fromkeys(keys_of(sample)))
     kinds: dict[str, type] = {
         "explain pod cards": ContainerDevice, "explain pod misfits": FitError, "explain pod misfits cards": CardFitError,
-        "explain pod --preempt": RoomView, "explain queue": QueueView, "explain podgroup": GroupView, "explain job": WorkloadView,
+        "explain pod --preempt": PreemptionView, "explain queue": QueueView,
+        "explain podgroup": GroupView, "explain job": WorkloadView,
         "explain waiting": WaitingPods, "lint": Finding, "convert": Converted, "burn": Got, "status cards": CardRow,
     }  # fmt: skip
     for name, kind in kinds.items():

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kit.vgpu_kit import MIB, build
+from kit.vgpu_kit import LIBRARY, MIB, PROGRAMS, build
 from kit.vgpu_talk import Tenant
 from kit.walled import Walled, page_of
 
+from pumice.wire import limits_page
 from pumice.wire.limits_page import GrantedCard
 from pumice_lab import machine
 from pumice_lab.machine.witness import Share
@@ -107,3 +108,19 @@ def test_without_managed_memory_the_ask_is_all_there_is(tmp_path: Path) -> None:
         assert tenant.ask(f"fill {GIB // 2}") == 19
         assert tenant.ask(f"alloc {GIB}") == OUT_OF_MEMORY
         assert tenant.ask("info")[0] < GIB // 2
+
+
+@pytest.mark.parametrize(("burst", "share"), [(0, 30), (20, 30), (70, 70)])
+def test_the_percent_that_neighbours_leave_is_the_limit_while_the_monitor_is_heard(
+    tmp_path: Path, burst: int, share: int
+) -> None:
+    build()
+    machine.create(machine.machine_of("A100-SXM4-40GB", virtual_time=True), tmp_path / "m")
+    uuid = machine.machine_of("A100-SXM4-40GB").cards[0].uuid
+    page = bytearray(limits_page.render(page_of(GrantedCard(uuid, 0, 30), priority=1)))
+    limits_page.HELD.pack_into(page, limits_page.HELD_AT, 0, 1, 60_000, burst)
+    walled = Walled(tmp_path / "m", tmp_path, page=bytes(page))
+    command = (PROGRAMS / "conduct", LIBRARY, walled.region.parent, "4000", "limit=0,kernel=1000000")
+    told = walled.run(*command).json()
+    served = told["workers"][0]["served"]
+    assert (served[-1] - served[100]) / ((len(served) - 101) * 100_000) == pytest.approx(share, abs=1.5)

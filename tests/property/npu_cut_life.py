@@ -25,7 +25,7 @@ from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, ids_text, realised, report
 from pumice.model.hardware.npu import slice_kinds
 from pumice.node.pods import NodePod
-from pumice.node.protocol import Cut
+from pumice.node.protocol import Partition
 from pumice.ports.slices import NpuRefused
 from pumice.wire.objects import convert
 from pumice_lab.machine.native import library_dir
@@ -74,7 +74,7 @@ class Life:
         taken = {one for text in self.record.values() for one in text.split(",")}
         ids = self.rng.sample(sorted({f"npu-core-{at}" for at in range(8 * len(self.cards))} - taken), cores)
         decision = self.chips.allocate([self.as_seen(pod) for pod in waiting], ids)
-        if not isinstance(decision, Cut):
+        if not isinstance(decision, Partition):
             self.refused.append(f"{waiting[0]['metadata']['annotations']}: {decision}")
             return
         template = decision.places[0].profile or "whole"

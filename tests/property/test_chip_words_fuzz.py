@@ -16,7 +16,7 @@ from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, realised, report
 from pumice.model.hardware.npu import slice_kinds
 from pumice.node.pods import NodePod
-from pumice.node.protocol import Cut, Refuse
+from pumice.node.protocol import Partition, Refuse
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Entry, Phase, Place
 from pumice.wire.device_reports import device_info, node_info, render_own_devices, render_own_host
@@ -82,8 +82,8 @@ def run(count: int, seed: int) -> int:
         pods = [pod(rng, "a"), pod(rng, "b")]
         ids = [f"npu-core-{at}" for at in range(rng.choice((1, 2, 4, 8, 16)))]
         decision = chips.allocate(pods, ids, rng.choice((None, frozenset(), frozenset({("a", "c0")}))))
-        answered += isinstance(decision, Cut)
-        assert decision is None or isinstance(decision, Cut | Refuse)
+        answered += isinstance(decision, Partition)
+        assert decision is None or isinstance(decision, Partition | Refuse)
         driver = KilledDriver(rng)
         keeper = ChipKeeper(KIND, driver, KilledJournal(driver, tuple(entry(rng) for _ in range(rng.randrange(4)))))
         state = keeper.sweep("AB", Living(), {"a": ",".join(ids), "b": rng.choice(("", "x"))}, {"a", "b"})

@@ -24,7 +24,7 @@ from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.effects.vocabulary import Bind
 from pumice.model.amount import MIB
 from pumice.node.pods import NodePod
-from pumice.node.protocol import Cut, Serve
+from pumice.node.protocol import Partition, Serve
 from pumice.ports.cards import CardFacts
 from pumice.scheduler.engine import Engine
 from pumice.wire import names, volcano
@@ -106,7 +106,7 @@ def test_every_grant_over_an_advertised_inventory_is_accepted_by_the_nodes_answe
             for container in obj["spec"]["containers"]:
                 count = container["resources"]["limits"][names.VGPU_NUMBER]
                 decision = desks[bind.node].allocate([bound], [f"id-{i}" for i in range(count)])
-                if isinstance(decision, Cut):
+                if isinstance(decision, Partition):
                     given = cutters[bind.node].cut(decision.places, bind.uid, lambda uid: uid)
                     assert isinstance(given, Given), given
                     decision = decision.then(given.slices)

@@ -148,7 +148,7 @@ def whole_picture(world: World) -> Any:
     def limits(found: QueueState) -> Any:
         """Check the plugins' counts by how much more they allow."""
         steps = range(0, 17_000, 1000)
-        return [(plugin.lends(found, {"cpu": n}), plugin.allocatable(found, {"cpu": n})) for n in steps for plugin in payers]
+        return [(plugin.may_borrow(found, {"cpu": n}), plugin.allocatable(found, {"cpu": n})) for n in steps for plugin in payers]
 
     framework = world.engine.framework
     payers = [plugin for plugin in framework.plugins if isinstance(plugin, Allocatable)]

@@ -16,7 +16,7 @@ from pumice.devices.ascend_hami.node.answer import NpuSharing
 from pumice.devices.ascend_hami.node.keeper import Sweeper, claim, look
 from pumice.model.errors import BadInput
 from pumice.node.pods import NodePod
-from pumice.node.protocol import Conflict, Cut, Outdated, Refuse, Serve
+from pumice.node.protocol import Conflict, Outdated, Partition, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import UNOPENED, Entry, Phase, Place, Vnpu
 from pumice.wire.node_config import parse_npu_node_config
@@ -73,8 +73,8 @@ def run(count: int, seed: int) -> int:
         allocator.show(CARDS, {"U1": "ill"} if rng.random() < 0.1 else {})
         allocated = rng.choice((None, frozenset(), frozenset({("a", "c0")})))
         decision = allocator.allocate([pod(rng, "a"), pod(rng, "b")], ["x"] * rng.randrange(1, 3), allocated)
-        answered += isinstance(decision, Serve | Cut)
-        assert decision is None or isinstance(decision, Serve | Cut | Refuse | Outdated | Conflict)
+        answered += isinstance(decision, Serve | Partition)
+        assert decision is None or isinstance(decision, Serve | Partition | Refuse | Outdated | Conflict)
         left_out = rng.choice([{}, [], {"index": [0, "1"]}, {"uuid": 3}, 3])
         node = {"nodes": [{"name": "n", "vDeviceCount": rng.choice([3, -1, "x", None]), "filterDevices": left_out}]}
         with suppress(BadInput):

@@ -19,7 +19,7 @@ from kit.scheduler_confs import conf, sharing
 
 from pumice.devices.ascend_mindcluster.fit import chips_of
 from pumice.devices.ascend_mindcluster.inventory import container_device_of
-from pumice.devices.ascend_mindcluster.planning import Cut
+from pumice.devices.ascend_mindcluster.planning import Partition
 from pumice.devices.protocol import DeviceRequest, Fit, Planned
 from pumice.model.cards import Allocation
 from pumice.model.hardware.npu import slice_kinds
@@ -163,7 +163,7 @@ def most(ledger: TinyLedger, device_requests: Sequence[DeviceRequest]) -> int:
     for template in want.templates or (None,):
         for allocated in chips_of(ledger.view("n"), device_type.kind):
             fit = device_type.planner.fit(
-                device_requests[0], ledger.view("n"), Cut(template, (allocated.cores, allocated.cpus, allocated.state))
+                device_requests[0], ledger.view("n"), Partition(template, (allocated.cores, allocated.cpus, allocated.state))
             )
             if fit is not None:
                 uid = f"u{len(ledger.allocated)}"

@@ -13,7 +13,7 @@ from kit.objects import group, node, pod, priority_class, queue
 from kit.room_worlds import BUNDLES
 from kit.scheduler_confs import conf, sharing
 
-from pumice.scheduler.cycle.run import ROOM_RETRY
+from pumice.scheduler.cycle.run import PREEMPTION_RETRY
 from pumice.scheduler.state.scheduling_queue import JobState
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
@@ -138,7 +138,7 @@ def test_a_gang_that_found_no_room_is_searched_for_no_more_until_something_may_h
     for _ in range(200):  # twenty seconds
         now = searching(world)
         searches, cycles, was = searches + (now and not was), cycles + now, now
-    assert 1 <= searches <= 20 / ROOM_RETRY + 2  # who may go changes without anything being released
+    assert 1 <= searches <= 20 / PREEMPTION_RETRY + 2  # who may go changes without anything being released
     assert cycles < 100
     while searching(world):
         pass

@@ -13,11 +13,11 @@ from pumice.cli.cluster_snapshot import ClusterSnapshot, save
 from pumice.cli.main import main
 from pumice.model.errors import BadInput
 from pumice.scheduler.explaining.explain import explain_known
-from pumice.scheduler.explaining.what_if import explain_room
+from pumice.scheduler.explaining.what_if import explain_preemption
 
 
 def said(world: World, name: str) -> list[str]:
-    found = explain_room(world.engine, "default", name, world.now)
+    found = explain_preemption(world.engine, "default", name, world.now)
     return [f"{n.node} {n.pod} {n.holds}: {n.stays or 'goes'}" for n in found.neighbours]
 
 
@@ -37,20 +37,20 @@ def test_who_would_go_and_why_the_others_stay() -> None:
 def test_where_nobody_can_make_room_everybodys_reason_is_told() -> None:
     world = full(World(BUNDLES), node("n1", cards=1, mib=8000), pod("same", mib=8000, priority=5))
     world.add(pod("late", mib=8000, priority=5))
-    found = explain_room(world.engine, "default", "late", world.now)
+    found = explain_preemption(world.engine, "default", "late", world.now)
     assert found.summary == "preempt and reclaim can make no room for it"
     assert [n.stays for n in found.neighbours] == ["its priority 5 is not lower than 5"]
 
 
 def test_the_books_are_as_before_and_a_pod_that_has_a_place_is_told_so() -> None:
     world = full(World(BUNDLES), node("n1", cards=1, mib=8000), pod("low", mib=8000, priority=1))
-    assert explain_room(world.engine, "default", "low", world.now).summary == "is Running: no room is made for it"
+    assert explain_preemption(world.engine, "default", "low", world.now).summary == "is Running: no room is made for it"
     world.add(pod("late", mib=8000, priority=5))
     before = world.engine.state.ledger.fingerprint()
-    assert explain_room(world.engine, "default", "late", world.now).leaving[0].pod == "default/low"
+    assert explain_preemption(world.engine, "default", "late", world.now).leaving[0].pod == "default/low"
     assert world.engine.state.ledger.fingerprint() == before
     with pytest.raises(BadInput, match="no pod default/none"):
-        explain_room(world.engine, "default", "none", world.now)
+        explain_preemption(world.engine, "default", "none", world.now)
 
 
 def test_a_pod_that_waits_for_others_to_leave_is_told_so() -> None:
@@ -61,7 +61,7 @@ def test_a_pod_that_waits_for_others_to_leave_is_told_so() -> None:
     found = explain_known(world.engine, "default", "late")
     assert found is not None
     assert found.summary == "is promised a place on n1, free once these are gone: default/low"
-    assert explain_room(world.engine, "default", "late", world.now).summary == "waits on n1 for pods that leave"
+    assert explain_preemption(world.engine, "default", "late", world.now).summary == "waits on n1 for pods that leave"
 
 
 def test_the_command_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

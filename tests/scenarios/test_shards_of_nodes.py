@@ -216,4 +216,4 @@ def test_without_shards_nothing_is_asked() -> None:
     world.settle()
     assert len(bound(world)) == 4
     shards = world.engine.state.shards
-    assert (shards.rooms, shards.elsewhere, shards.version) == ({}, {}, 0)
+    assert (shards.capacities, shards.elsewhere, shards.version) == ({}, {}, 0)

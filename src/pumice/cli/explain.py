@@ -108,10 +108,10 @@ def _show(snapshot: ClusterSnapshot, meant: str, namespace: str | None, name: st
     from pumice.cli.cluster_snapshot import engine_of
     from pumice.cli.explain_starts import show_starts
     from pumice.cli.explain_workloads import OWNERS, show_group, show_queue, show_waiting, show_workload, workload_of
-    from pumice.cli.explanation import show, show_room, units_of
+    from pumice.cli.explanation import show, show_preemption, units_of
     from pumice.scheduler.explaining.explain import explain
     from pumice.scheduler.explaining.queues import queue_view
-    from pumice.scheduler.explaining.what_if import explain_room
+    from pumice.scheduler.explaining.what_if import explain_preemption
     from pumice.scheduler.explaining.workloads import explain_group
 
     if start:
@@ -131,7 +131,7 @@ def _show(snapshot: ClusterSnapshot, meant: str, namespace: str | None, name: st
         show_group(explain_group(engine_of(snapshot), namespace, name, snapshot.now), output)
         return
     if preempt:
-        show_room(explain_room(engine_of(snapshot), namespace, name, snapshot.now), output)
+        show_preemption(explain_preemption(engine_of(snapshot), namespace, name, snapshot.now), output)
         return
     pod = snapshot.pod(namespace, name)
     engine = engine_of(snapshot)

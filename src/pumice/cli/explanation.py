@@ -21,7 +21,7 @@ from pumice.model.cards import Allocation
 from pumice.model.errors import BadInput
 from pumice.model.refusal import FitError
 from pumice.scheduler.explaining.explain import OVERTAKEN, Explanation, as_json
-from pumice.scheduler.explaining.what_if import NO_ROOM, Neighbour, RoomView
+from pumice.scheduler.explaining.what_if import QUEUE_FULL, Neighbour, PreemptionView
 from pumice.wire.nvidia_vgpu import device_of
 
 GROUPS_SHOWN = 20
@@ -62,7 +62,7 @@ def rendered(found: Explanation, units: Units, *, wide: bool) -> list[Any]:
 
 def _what_for(found: Explanation) -> str:
     """Return the effect of the changes: they are changes of this one pod, and cannot help against other causes."""
-    if any(text != OVERTAKEN and NO_ROOM not in text for text in found.gates):
+    if any(text != OVERTAKEN and QUEUE_FULL not in text for text in found.gates):
         return "What would find it a node (what keeps it back stays)"
     if found.gang:
         return f"What would find it a node (its gang of {found.gang} starts as a whole)"
@@ -127,7 +127,7 @@ def _listed(nodes: list[str]) -> str:
     return f"{', '.join(nodes[:NODES_NAMED])}{more}"
 
 
-def show_room(found: RoomView, output: str) -> None:
+def show_preemption(found: PreemptionView, output: str) -> None:
     """Print it. Raises BadInput for an output that we do not know."""
     if output == "json":
         print(document(asdict(found)))

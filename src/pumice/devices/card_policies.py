@@ -1,4 +1,4 @@
-"""Card policies, a row each: in what order cards are taken on a node (section 9) and what a choice is worth between nodes.
+"""Card policies, a row each: in what order cards are taken on a node (section 9) and what score a choice gives a node.
 
 The functions are plain arithmetic, so that they serve numbers and arrays of cards alike. Whoever reads or checks a policy's name
 reads this table: settings, asks, lint.
@@ -36,12 +36,12 @@ class CardPolicy(Struct, frozen=True):
     rank: Callable[[Any, Any, Any, Any], Any]
     """(memory in use, shares, cores in use, total) of a card, the total of it at least 1: the greatest comes first, of equal ones
     the lowest index."""
-    worth: Callable[[Any, Any, Any], Any]
+    score: Callable[[Any, Any, Any], Any]
     """(memory in use with the pod, total, shares before it) of a chosen card, in 0..100; the node's score is their mean."""
     tie: Callable[[Any, Any, Any, Any], Any]
     """(memory in use, total, shares, share limit) of a whole node, in 0..1, before the pod."""
     stranding: Stranding | None = None
-    """Between nodes, what a pod would strand of cards comes first, and ``worth`` decides where that is alike."""
+    """Between nodes, what a pod would strand of cards comes first, and ``score`` decides where that is alike."""
 
 
 def _tightest(memory: Any, shares: Any, cores: Any, total: Any) -> Any:

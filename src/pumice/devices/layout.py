@@ -46,7 +46,7 @@ class Board(Protocol):
 
 
 class Want(Struct, frozen=True):
-    """``size``: what serving it is worth. ``where``: numbers of the cards that it may have; None: all. ``must``: it comes before
+    """``size``: the gain of serving it. ``where``: numbers of the cards that it may have; None: all. ``must``: it comes before
     all that need not be, whatever their sizes."""
 
     need: Hashable
@@ -97,8 +97,8 @@ class _Plan:
     kinds: list[tuple[Hashable, frozenset[int] | None]] = field(init=False)
     of_kind: list[list[int]] = field(init=False)
     """Per kind the numbers of its wants, those that must be served first, then the larger ones."""
-    worth: list[list[int]] = field(init=False)
-    """Per kind what serving so many of it is worth."""
+    gains: list[list[int]] = field(init=False)
+    """Per kind the gain of serving so many of it."""
     cards: list[_Card] = field(init=False)
     served: list[int] = field(init=False)
 
@@ -110,12 +110,12 @@ class _Plan:
         wants, largest_first = self.wants, sorted(found.items(), key=lambda item: -self.wants[item[1][0]].size)
         self.kinds = [kind for kind, _ in largest_first]
         self.of_kind = [sorted(numbers, key=lambda n: (not wants[n].must, -wants[n].size)) for _, numbers in largest_first]
-        self.worth = []
+        self.gains = []
         for numbers in self.of_kind:
             total = [0]
             for number in numbers:
                 total.append(total[-1] + self.wants[number].size + first * self.wants[number].must)
-            self.worth.append(total)
+            self.gains.append(total)
         self.served = [0] * len(self.kinds)
         nothing = (0,) * len(self.kinds)
         self.cards = []
@@ -128,7 +128,7 @@ class _Plan:
     def value(self, *more: Counts) -> int:
         """Return the gain of serving these beside what is served."""
         return sum(
-            worth[served + sum(counts)] for worth, served, *counts in zip(self.worth, self.served, *more, strict=True)
+            gain[served + sum(counts)] for gain, served, *counts in zip(self.gains, self.served, *more, strict=True)
         )
 
     def room(self) -> Counts:
@@ -174,9 +174,9 @@ class _Plan:
             for second, (also_left, _) in other.table.items():
                 if all(map(le, second, rest)):
                     self.steps -= 1
-                    worth = self.value(first, second), left + also_left
-                    if worth > best:
-                        best, found = worth, (first, second)
+                    gain = self.value(first, second), left + also_left
+                    if gain > best:
+                        best, found = gain, (first, second)
         self.hold(one, found[0])
         self.hold(other, found[1])
         return found is not kept

@@ -116,8 +116,8 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """The pod's slices have to be there first: who has them made, or finds them, gives them to ``then``. ``ids``: the kubelet's
+class Partition:
+    """The pod's slices have to be created first: who has them made, or finds them, gives them to ``then``. ``ids``: the kubelet's
     names of what it asks for, where they tell later whom it asked for."""
 
     pod: NodePod
@@ -134,7 +134,7 @@ class Outdated:
     reason: str
 
 
-Decision = Serve | Repeat | Refuse | Conflict | Cut | Outdated
+Decision = Serve | Repeat | Refuse | Conflict | Partition | Outdated
 
 
 class Allocator(Protocol):

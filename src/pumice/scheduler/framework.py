@@ -184,8 +184,8 @@ class Framework:
     def allocatable(self, queue: QueueState, amounts: Vector) -> bool:
         return all(plugin.allocatable(queue, amounts) for plugin in self._limits)
 
-    def lends(self, queue: QueueState, amounts: Vector) -> bool:
-        return all(plugin.lends(queue, amounts) for plugin in self._limits)
+    def may_borrow(self, queue: QueueState, amounts: Vector) -> bool:
+        return all(plugin.may_borrow(queue, amounts) for plugin in self._limits)
 
     def excess(self, queue: QueueState, amounts: Vector) -> float:
         found = (plugin.excess(queue, amounts) for plugin in self._limits)

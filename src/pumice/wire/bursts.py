@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pumice.model.amount import INT32_MAX
 from pumice.wire.names import BURST_CORES, BURST_MEMORY
-from pumice.wire.quantity import counted
+from pumice.wire.quantity import LARGEST_CARD, counted, meant_mib
 
 Notes = Mapping[str, Any]
 
 
 def memory_of(notes: Notes) -> int:
     """Return how much the pod may hold of a card; 0: no more than it asked for."""
-    return _amount(notes, BURST_MEMORY, INT32_MAX)
+    return _amount(notes, BURST_MEMORY, LARGEST_CARD)
 
 
 def cores_of(notes: Notes) -> int:
@@ -38,16 +37,18 @@ def is_asked(notes: Notes) -> bool:
 def misspelt(notes: Notes) -> Iterator[tuple[str, str]]:
     """Yield (key, sentence) for each of the two that is no amount."""
     if BURST_MEMORY in notes and not memory_of(notes):
-        yield BURST_MEMORY, f"{BURST_MEMORY}: {notes[BURST_MEMORY]!r} is not a whole number above 0, in the unit of vgpu-memory"
+        mib, _ = meant_mib(notes[BURST_MEMORY])
+        said = f"{BURST_MEMORY}: {notes[BURST_MEMORY]!r} is not a whole number above 0, in the unit of vgpu-memory"
+        yield BURST_MEMORY, f"{said}: write {mib}" if mib else said
     if BURST_CORES in notes and not cores_of(notes):
         yield BURST_CORES, f"{BURST_CORES}: {notes[BURST_CORES]!r} is not a percentage from 1 to 100"
 
 
-def pointless(notes: Notes, container: str, memory: int, cores: int) -> Iterator[str]:
-    """Yield why a container that was given so much of a card has no use of them; ``cores`` below 0: nobody knows yet."""
+def pointless(notes: Notes, memory: int, cores: int) -> Iterator[tuple[str, str]]:
+    """Yield (key, sentence) for each that a container has no use of, which asked for so much of a card; below 0: nobody knows."""
     if 0 < memory_of(notes) <= memory:
-        yield f"{BURST_MEMORY} is {memory_of(notes)}, which is not above the {memory} of container {container}"
+        yield BURST_MEMORY, f"{BURST_MEMORY}: {memory_of(notes)} is not above the {memory} that were asked for"
     if cores_of(notes) and (cores == 0 or cores >= 100):
-        yield f"{BURST_CORES}: container {container} has no core limit to exceed"
+        yield BURST_CORES, f"{BURST_CORES}: {cores_of(notes)} of a container that has no core limit to exceed"
     elif 0 < cores_of(notes) <= cores:
-        yield f"{BURST_CORES} is {cores_of(notes)}, which is not above the {cores} of container {container}"
+        yield BURST_CORES, f"{BURST_CORES}: {cores_of(notes)} is not above the {cores} that were asked for"

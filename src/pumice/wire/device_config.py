@@ -39,7 +39,8 @@ class ModelGeometries(Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class NvidiaConfig:
     """Section ``nvidia``. An empty percentage name switches percentages off; factor 0 is read as 1. ``migPlacements`` is
-    ours: the node plugins announce that they understand slices outside the geometry groups."""
+    ours: the node plugins announce that they understand slices outside the geometry groups. So is ``bursts``: a pod may have more
+    than it asked for (``wire.bursts``)."""
 
     resource_count_name: str = names.VGPU_NUMBER
     resource_memory_name: str = names.VGPU_MEMORY
@@ -56,6 +57,7 @@ class NvidiaConfig:
     disable_core_limit: bool = False
     pass_device_specs: bool = False
     mig_placements: bool = False
+    bursts: bool = False
     gpu_memory_factor: int = 1
     known_mig_geometries: tuple[ModelGeometries, ...] = ()
 

@@ -36,6 +36,7 @@ KEYS: Mapping[str, str] = {
     "disableCoreLimit": "disable_core_limit",
     "passDeviceSpecs": "pass_device_specs",
     "migPlacements": "mig_placements",
+    "bursts": "bursts",
     "gpuMemoryFactor": "gpu_memory_factor",
     "knownMigGeometries": "known_mig_geometries",
 }

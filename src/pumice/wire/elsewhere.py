@@ -80,7 +80,7 @@ LOST_KEYS: Final[Mapping[str, str]] = {
     "overwriteEnv": "containers that ask for nothing keep NVIDIA_VISIBLE_DEVICES; apply tenant-void.yml",
 }
 """Keys of the device ConfigMap's section of cards."""
-_ONLY_PUMICE: Final[Mapping[str, str]] = {"migPlacements": "only Pumice reads it"}
+_ONLY_PUMICE: Final[Mapping[str, str]] = dict.fromkeys(("migPlacements", "bursts"), "only Pumice reads it")
 LOST_KEYS_AT_VOLCANO: Final[Mapping[str, str]] = {**LOST_KEYS, **_ONLY_PUMICE}
 LOST_KEYS_AT_HAMI: Final[Mapping[str, str]] = {
     **_ONLY_PUMICE, "knownMigGeometries": "HAMi of today cuts cards by migProfileAllowlist",

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from pumice.wire import elsewhere, names
+from pumice.wire import bursts, elsewhere, names
 from pumice.wire.kubernetes import DEVICES
 
 CLASS: Final = names.CLAIM_DRIVER
@@ -56,6 +56,8 @@ def unwritable(named: Mapping[str, Any], notes: Mapping[str, Any]) -> str:
     """Why these amounts, by the names of either side, in a pod of these annotations are no claim; empty where they are one."""
     if any(str(notes.get(name, "")) not in ("", "hami-core") for name in MODES):
         return "only shares of cards are written as claims, no slices of mode mig"
+    if bursts.is_asked(notes):
+        return f"a claim has no burst ({names.BURST_MEMORY}, {names.BURST_CORES})"
     for name, value in named.items():
         ours = RESOURCES.get(name)
         if ours == names.VGPU_MEMORY_PERCENTAGE:

@@ -132,7 +132,7 @@ def _useless_bursts(notes: Json, spec: Json) -> list[str]:
     found = [text for _, text in bursts.misspelt(notes)]
     for container in sharing:
         memory, cores = (_number(_limits(container).get(name, -1)) for name in (names.VGPU_MEMORY, names.VGPU_CORES))
-        found += bursts.pointless(notes, str(container.get("name")), memory, cores)
+        found += [f"container {container.get('name')}: {text}" for _, text in bursts.pointless(notes, memory, cores)]
     return found if sharing else [NO_BURST]
 
 

@@ -11,7 +11,7 @@ from pumice.claims.attributes import attribute_of
 from pumice.claims.objects import Device, ResourceSlice, Result
 from pumice.claims.reading import devices_held
 from pumice.wire.held_shares import Share
-from pumice.wire.names import CLAIM_DRIVER
+from pumice.wire.names import CLAIM_DRIVERS
 
 Json = Mapping[str, Any]
 
@@ -38,8 +38,8 @@ class Published:
             if device is None:
                 return None
             kind, memory, cores = self._parts(device, held)
-            model = attribute_of(device, CLAIM_DRIVER, f"{CLAIM_DRIVER}/productName")
-            sums = found.setdefault((f"NVIDIA-{model[1]}" if model is not None else CLAIM_DRIVER, kind), [0, 0.0, 0.0])
+            model = attribute_of(device, held.driver, f"{held.driver}/productName")
+            sums = found.setdefault((f"NVIDIA-{model[1]}" if model is not None else held.driver, kind), [0, 0.0, 0.0])
             for at, part in enumerate((1, memory, cores)):
                 sums[at] += part
         return tuple(Share(*key, round(count), memory, cores, memory, cores) for key, (count, memory, cores) in found.items())
@@ -52,7 +52,7 @@ class Published:
                 for name in ("memory", "cores")
             )
             return "vgpu", memory, cores
-        if attribute_of(device, CLAIM_DRIVER, f"{CLAIM_DRIVER}/profile") is None:
+        if attribute_of(device, held.driver, f"{held.driver}/profile") is None:
             return "whole", 1.0, 1.0
         drawn: Mapping[str, Fraction] = {}
         whole: Mapping[str, Fraction] = {}
@@ -65,7 +65,7 @@ class Published:
 
 def held_of(claim: Json) -> Iterator[Result]:
     """The devices of our driver that a claim holds."""
-    return (one for one in devices_held(claim) if one.driver == CLAIM_DRIVER and not one.admin_access)
+    return (one for one in devices_held(claim) if one.driver in CLAIM_DRIVERS and not one.admin_access)
 
 
 def _part(amount: Fraction | None, whole: Fraction) -> float:

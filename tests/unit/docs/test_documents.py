@@ -98,3 +98,11 @@ def test_every_target_of_make_that_a_page_names_is_one():
     wanted = {(str(page.relative_to(ROOT)), word) for page in PAGES
               for word in re.findall(r"`make (?:-s )?([a-z0-9][a-z0-9-]*)", page.read_text("utf-8"))}  # fmt: skip
     assert [(page, word) for page, word in wanted if word not in targets] == []
+
+
+def test_known_weaknesses_stand_from_the_worst_to_the_least_for_each_kind_of_reader() -> None:
+    order = ["stops", "wrong", "slow", "untried"]
+    text = (ROOT / "docs" / "known-weaknesses.md").read_text("utf-8")
+    tables = [re.findall(rf"^\| ({'|'.join(order)}) \|", part, re.M) for part in text.split("\n## ")[1:]]
+    assert all(tables)
+    assert [table for table in tables if table != sorted(table, key=order.index)] == []

@@ -326,8 +326,9 @@ class FeedbackRounds:
                 uuids = tuple(device.uuid for device in usage.devices)
                 first = goes_first(usage.pod, usage.container)
                 cores = tuple(device.cores for device in usage.devices)
+                burst = bursts.cores_of(usage.pod.annotations) if snapshot.config.bursts else 0
                 tenants[key] = Tenant(uuids, -usage.pod.priority, recent, limited, self._waited.get(key, 0), first,
-                                      cores, bursts.cores_of(usage.pod.annotations))  # fmt: skip
+                                      cores, burst)  # fmt: skip
                 paths[key] = usage.path
         return tenants, paths
 

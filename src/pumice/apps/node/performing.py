@@ -15,7 +15,7 @@ from pumice.apps.service.worker import PATIENCE, Worker
 from pumice.effects.tasks import first
 from pumice.effects.vocabulary import EndPod, PatchNode, PatchPod
 from pumice.node.pods import AllocatedIds, NodePod
-from pumice.node.protocol import Allocator, Answer, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
+from pumice.node.protocol import Allocator, Answer, Conflict, Decision, Outdated, Partition, Refuse, Repeat, Serve
 from pumice.node.slices import Owners
 from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import ApiError
@@ -41,7 +41,7 @@ class Slicer(ABC):
         """Put right what a crash or a boot has left."""
 
     @abstractmethod
-    async def cut(self, wanted: Cut) -> Serve | Conflict:
+    async def partition(self, wanted: Partition) -> Serve | Conflict:
         """The pod's slices, found or made; a conflict where they cannot be had as things are."""
 
     def closed(self, cards: Iterable[str]) -> dict[str, str]:
@@ -143,13 +143,13 @@ class Performer:
     async def decided(self, decide: Callable[[], Decision | None]) -> Serve | Repeat | Refuse | Conflict | None:
         """The decision by the configuration as it is now, with the slices that it wants."""
         decision = await self.tried(decide)
-        if not isinstance(decision, Cut):
+        if not isinstance(decision, Partition):
             return decision
         if self.slicer is None:
             return self.allocator.refuse(decision.pod, "its slices cannot be cut here")
-        return await self.slicer.cut(decision)
+        return await self.slicer.partition(decision)
 
-    async def tried(self, decide: Callable[[], Decision | None]) -> Serve | Repeat | Refuse | Conflict | Cut | None:
+    async def tried(self, decide: Callable[[], Decision | None]) -> Serve | Repeat | Refuse | Conflict | Partition | None:
         """The decision by the configuration as it is now; nothing is cut."""
         decision = decide()
         if isinstance(decision, Outdated) and self._learn is not None:

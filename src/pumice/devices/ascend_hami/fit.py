@@ -42,7 +42,7 @@ def _walk(want: NpuRequest, cards: NodeCards, pairs: bool, order: Iterable[int])
             for card in cards.inventory.cards
             if card.index not in taken and fit_error(want, slot, card, cards) is None
         ]
-        fitting.sort(key=lambda card: (-card_worth(want.policy, card, cards), card.index))
+        fitting.sort(key=lambda card: (-card_score(want.policy, card, cards), card.index))
         picked = _pick(slot.count, [card.index for card in fitting], cards.inventory.config, pairs)
         if picked is None:
             return at
@@ -145,10 +145,10 @@ def container_device_of(card: Card, memory: int, cores: int, kind: str) -> Conta
     return ContainerDevice(card.index, card.uuid, memory, cores, memory, Slot("", 0, kind, memory) if kind else None)
 
 
-def card_worth(policy: str, card: Card, cards: NodeCards) -> float:
+def card_score(policy: str, card: Card, cards: NodeCards) -> float:
     """A card's score before the pod is there (section 10.1)."""
     known, usage = POLICIES.get(policy), cards.usages[card.index]
-    return 0.0 if known is None or not card.total else float(known.worth(usage.memory, card.total, usage.shares))
+    return 0.0 if known is None or not card.total else float(known.score(usage.memory, card.total, usage.shares))
 
 
 def node_score(want: NpuRequest, chosen: Chosen, cards: NodeCards) -> float:
@@ -157,7 +157,7 @@ def node_score(want: NpuRequest, chosen: Chosen, cards: NodeCards) -> float:
     total = 0.0
     for places in chosen:
         if places:
-            total += card_worth(want.policy, cards.inventory.cards[places[0]], cards)
+            total += card_score(want.policy, cards.inventory.cards[places[0]], cards)
             if facts.rings is not None:
                 total += RING_WORTH * max(Counter(facts.rings[place] for place in places).values()) / len(places)
     return total + node_tie(want.policy, cards)

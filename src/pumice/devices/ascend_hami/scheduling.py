@@ -102,7 +102,7 @@ class NpuRanking(Ranking):
         known = POLICIES.get(want.policy)
         if known is None:
             return may.any(axis=1), ring
-        best = (may * known.worth(columns.memory, columns.total.clip(1), columns.shares)).max(axis=1)  # it will be taken
+        best = (may * known.score(columns.memory, columns.total.clip(1), columns.shares)).max(axis=1)  # it will be taken
         used, total = columns.memory.sum(axis=1), columns.total.sum(axis=1).clip(1)
         shares, limit = columns.shares.sum(axis=1), columns.share_limit.sum(axis=1).clip(1)
         return may.any(axis=1), best + ring + TIE * known.tie(used, total, shares, limit)

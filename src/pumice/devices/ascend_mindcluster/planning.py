@@ -53,7 +53,7 @@ Chips = tuple[Left, ...]
 """Return what is left of each, sorted; of those that nobody may have, nothing."""
 
 
-class Cut(NamedTuple):
+class Partition(NamedTuple):
     """A slice of a chip of which so much is left. Without a template: as many whole chips as are asked for."""
 
     template: SliceTemplate | None = None
@@ -68,22 +68,22 @@ class NodeBoard:
     cores: int
     policy: str
 
-    def ways(self, state: Chips, need: CoreRequest) -> Iterable[tuple[Chips, Cut, float]]:
+    def ways(self, state: Chips, need: CoreRequest) -> Iterable[tuple[Chips, Partition, float]]:
         """A smaller template than the first one is a greater waste than a chip: whoever can have what he asks for has it."""
         if need.whole:
             yield from self._whole(state, need.cores)
         for number, template in enumerate(need.templates):
             if (chip := _chip(self, state, template)) is not None:
-                yield _without(self, state, template, chip), Cut(template, chip), number * self.left(self._empty_chip)
+                yield _without(self, state, template, chip), Partition(template, chip), number * self.left(self._empty_chip)
 
-    def _whole(self, state: Chips, cores: int) -> Iterable[tuple[Chips, Cut, float]]:
+    def _whole(self, state: Chips, cores: int) -> Iterable[tuple[Chips, Partition, float]]:
         wanted, rest = divmod(cores, self.cores)
         free = [chip for chip in state if self.is_empty(chip)][:wanted]
         if not rest and len(free) == wanted:
             others = list(state)
             for chip in free:
                 others.remove(chip)
-            yield tuple(sorted((*others, *(shut(chip[2]) for chip in free)))), Cut(), 0.0
+            yield tuple(sorted((*others, *(shut(chip[2]) for chip in free)))), Partition(), 0.0
 
     def is_empty(self, chip: Left) -> bool:
         return chip[0] == self.cores and bool(untouched(0, chip[2]))
@@ -152,7 +152,7 @@ class CorePlanner(Planner):
     def plannable(self, device_request: DeviceRequest) -> bool:
         return True
 
-    def lay_out(self, pods: Sequence[Planned], nodes: Sequence[NodeCards]) -> list[tuple[int, Cut] | None]:
+    def lay_out(self, pods: Sequence[Planned], nodes: Sequence[NodeCards]) -> list[tuple[int, Partition] | None]:
         known = (self._node(pods, number, node) for number, node in enumerate(nodes) if node.inventory.cards)
         chosen = few_of_a_sort(known, len(pods), _Node.sort, _Node.in_use)
         chosen = few_of_a_sort(chosen, MOST_NODES, lambda node: node.may, _Node.in_use)
@@ -169,6 +169,6 @@ class CorePlanner(Planner):
         may = frozenset(at for at, pod in enumerate(pods) if number in pod.nodes)
         return _Node(number, NodeBoard(self.kind, node.inventory.cards[0].total, self.policy), tuple(state), may)
 
-    def fit(self, device_request: DeviceRequest, cards: NodeCards, where: Cut) -> Fit | None:
+    def fit(self, device_request: DeviceRequest, cards: NodeCards, where: Partition) -> Fit | None:
         found = as_planned(device_request.detail, cards, self.kind, where.template, where.chip)
         return None if found is None else fit_of(self.device_type, found, cards, self.scale)

@@ -42,7 +42,10 @@ _THEIRS: Final = frozenset(name for name, ours in _HAMIS.items() if ours not in 
 """``nvidia.com/gpu`` alone may be NVIDIA's own plugin's."""
 _HERE: Final = frozenset(ours for ours in _OURS if ours not in elsewhere.VALUES)
 _NO_POLICY: Final = "Volcano knows the cluster's policy alone"
-_OURS_ALONE: Final = {names.NODE_POLICY: _NO_POLICY, names.CARD_POLICY: _NO_POLICY}
+_NO_BURST: Final = "Volcano's plugin lends nobody more than was asked for"
+_OURS_ALONE: Final = {
+    names.NODE_POLICY: _NO_POLICY, names.CARD_POLICY: _NO_POLICY, names.BURST_MEMORY: _NO_BURST, names.BURST_CORES: _NO_BURST,
+}  # fmt: skip
 _AT_VOLCANO: Final = {name: ours for name, ours in _HAMIS.items() if ours not in _OURS_ALONE}
 HINTS: Final = frozenset({*_HAMIS, elsewhere.PRIORITY}) - {names.WHOLE_GPU}
 """Names by which a file is HAMi's, and with it the ``nvidia.com/gpu`` in it."""

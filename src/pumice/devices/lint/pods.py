@@ -66,7 +66,8 @@ def _pods(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any], str | 
 
 def _pod(path: Path, pod: dict[str, Any], scheduled: str | None, device_types: DeviceSharings) -> Iterator[tuple[Path, str]]:
     yield from (((*path, *below), text) for below, text in requested(pod, "Pod"))
-    yield from _annotations((*path, "metadata", "annotations"), (pod.get("metadata") or {}).get("annotations"), device_types)
+    notes = (pod.get("metadata") or {}).get("annotations")
+    yield from _annotations((*path, "metadata", "annotations"), notes, device_types)
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return
@@ -80,6 +81,7 @@ def _pod(path: Path, pod: dict[str, Any], scheduled: str | None, device_types: D
                 found = list(_container(here, resources, device_types))
                 device_requests, amiss = device_requests or _wants(resources, device_types), amiss or bool(found)
                 yield from found
+                yield from _both((*path, "metadata", "annotations"), resources.get("limits"), notes, device_types)
     if device_requests and (spec.get("schedulerName") or scheduled) in (None, names.KUBE_SCHEDULER):
         yield (*path, "spec"), "the pod asks for shares of cards, but its schedulerName is not volcano: nobody chooses its cards"
     yield from _as_a_whole((*path, "spec"), pod, device_types, amiss=amiss)
@@ -115,6 +117,15 @@ def _annotations(path: Path, notes: Any, device_types: DeviceSharings) -> Iterat
     for device_type in device_types:
         for key, text in device_type.remarks({}, notes):
             yield (*path, key), text
+
+
+def _both(path: Path, limits: Any, notes: Any, device_types: DeviceSharings) -> Iterator[tuple[Path, str]]:
+    """Yield what neither a container's limits nor the pod's annotations tell alone."""
+    if not isinstance(limits, dict) or not isinstance(notes, dict):
+        return
+    for device_type in device_types:
+        alone = {*device_type.remarks(limits, {}), *device_type.remarks({}, notes)}
+        yield from (((*path, key), text) for key, text in device_type.remarks(limits, notes) if (key, text) not in alone)
 
 
 def _container(path: Path, resources: dict[str, Any], device_types: DeviceSharings) -> Iterator[tuple[Path, str]]:

@@ -15,7 +15,7 @@ from pumice.wire import bursts, names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.nvidia_vgpu import group_key, parse_list
 from pumice.wire.objects import Container, Pod, Resources
-from pumice.wire.quantity import out_of_range, parse_quantity
+from pumice.wire.quantity import counted, out_of_range, parse_quantity
 
 UNSET = 101
 """A percentage that was not asked for; a literal 101 reads the same (section 6)."""
@@ -241,3 +241,5 @@ def remarks(c: NvidiaConfig, limits: Mapping[str, Any], notes: Mapping[str, Any]
         if notes.get(key) and "GPU-" not in str(notes[key]):
             yield key, f"{key}: {notes[key]!r} names no card; UUIDs begin with GPU-"
     yield from bursts.misspelt(notes)
+    asked = (counted(str(limits.get(name, -1))) for name in (c.resource_memory_name, c.resource_core_name))
+    yield from bursts.pointless(notes, *asked)

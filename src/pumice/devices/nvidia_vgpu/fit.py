@@ -123,7 +123,7 @@ class _Walk:
     facts: Facts
     choose: MigChooser | None
     found: dict[int, tuple[ContainerDevice, ...]] = field(default_factory=dict)
-    worth: float = 0.0
+    summed: float = 0.0
 
     def go(self, order: Sequence[int]) -> Draft | None:
         """None when every container finds its cards."""
@@ -149,11 +149,11 @@ class _Walk:
     def score(self) -> float:
         policy = self.device_request.node_policy or (FOR_SLOTS if self.choose is not None else "")
         container_devices = sum(len(parts) for parts in self.found.values())
-        return self.worth / max(1, container_devices) + node_tie(policy, self.usages, self.facts)
+        return self.summed / max(1, container_devices) + node_tie(policy, self.usages, self.facts)
 
     def _begin(self) -> Draft:
         self.found.clear()
-        self.worth = 0.0
+        self.summed = 0.0
         return draft_of(self.usages, self.facts, self.mode)
 
     def _chosen(self, number: int, draft: Draft) -> list[Chosen]:
@@ -172,9 +172,9 @@ class _Walk:
             cost = cost_of(draft, row, group, slot, self.choose)
             parts.append(charge(draft, row, container, self.cards[row.card].uuid, group, slot))
             if cost is not None:
-                self.worth += mig_score(cost, row)
+                self.summed += mig_score(cost, row)
             elif policy is not None:
-                self.worth += policy.worth(draft.memory[row.card], row.total or 1, self.usages[row.card].shares)
+                self.summed += policy.score(draft.memory[row.card], row.total or 1, self.usages[row.card].shares)
         self.found[number] = tuple(parts)
 
 
@@ -211,7 +211,7 @@ def _one_share(
         return None
     usage, need = usages[row.card], row.need
     policy = POLICIES.get(device_request.node_policy)
-    score = 0.0 if policy is None else policy.worth(usage.memory + need, row.total or 1, usage.shares)
+    score = 0.0 if policy is None else policy.score(usage.memory + need, row.total or 1, usage.shares)
     container_device = ContainerDevice(row.card, cards[row.card].uuid, need, cores, need)
     return score + node_tie(device_request.node_policy, usages, facts), ((container_device,),)
 
@@ -245,7 +245,7 @@ def _tier(device_request: VgpuRequest, draft: Draft) -> Callable[[Row], tuple[fl
     def tier(row: Row) -> tuple[float, ...]:
         memory, shares = draft.memory[row.card], draft.shares[row.card]
         rank = on_card.rank(memory, shares, draft.cores[row.card], row.total or 1) if on_card else 0
-        return (rank, on_node.worth(memory + row.need, row.total or 1, shares)) if on_node else (rank,)
+        return (rank, on_node.score(memory + row.need, row.total or 1, shares)) if on_node else (rank,)
 
     return tier
 

@@ -146,7 +146,7 @@ def _rank_shares(device_request: VgpuRequest, columns: Columns) -> Ranked:
                 shares[row, card] += 1
                 cores[row, card] += container.cores
             if node_policy is not None:
-                summed += node_policy.worth(charged, np.maximum(total[row, card], 1), before[row, card])
+                summed += node_policy.score(charged, np.maximum(total[row, card], 1), before[row, card])
         if not may.any():
             break
     score = summed / max(1, picks) + _tie(device_request.node_policy, columns)
@@ -199,9 +199,9 @@ def _rank_slots(device_request: VgpuRequest, columns: Columns, catalogue: Catalo
             done += 1
             charged = now.memory[row, card] + offer.charge[row, card]
             if choose is not None:
-                summed += offer.worth[row, card]
+                summed += offer.score[row, card]
             elif node_policy is not None:
-                summed += node_policy.worth(charged, np.maximum(columns.total[row, card], 1), columns.shares[row, card])
+                summed += node_policy.score(charged, np.maximum(columns.total[row, card], 1), columns.shares[row, card])
             if done < picks:
                 found = np.flatnonzero(best >= 0)
                 at = row[found], card[found]
@@ -240,12 +240,12 @@ class _Cards:
 
 @dataclass(slots=True)
 class _Offer:
-    """Per card, whether it has a slot, at what cost and charge, what that is worth to the node, and its state after."""
+    """Per card, whether it has a slot, at what cost and charge, what that adds to the score of the node, and its state after."""
 
     open: Bools
     charge: Ints
     cost: NDArray[np.float64]
-    worth: NDArray[np.float64]
+    score: NDArray[np.float64]
     after: NDArray[np.int32]
 
 
@@ -275,8 +275,8 @@ def _offers(tables: Tables, columns: Columns, now: _Cards, cores: int) -> _Offer
         np.copyto(offer.cost, answers.cost.take(local), where=here)
         np.copyto(offer.after, answers.after.take(local), where=here)
         if answers.choose is not None:
-            worth = 100.0 * (1.0 - answers.cost / (4.0 * answers.geometry.largest))
-            np.copyto(offer.worth, worth.take(local), where=here)
+            score = 100.0 * (1.0 - answers.cost / (4.0 * answers.geometry.largest))
+            np.copyto(offer.score, score.take(local), where=here)
     offer.open &= (now.shares < columns.share_limit) & _cores_allow(cores, now.cores, now.shares)
     return offer
 

@@ -35,7 +35,7 @@ def conclude(cycle: Cycle, job: Job, statement: Statement) -> bool:
 def _keep_nominated(cycle: Cycle, statement: Statement) -> None:
     """Keep nominations of an earlier scheduler: a pod that waits for what leaves its nominated node keeps that place. Where no
     room is made nobody was promised anything: whoever wrote the nomination, it is a wish, and holds nothing back from others."""
-    if not cycle.makes_room:
+    if not cycle.preempts:
         return
     kept = [step for step in statement.steps if isinstance(step, Nomination) and step.task.nominated == step.choice.node]
     for step in kept:

@@ -18,7 +18,7 @@ from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.scheduling_queue import UNTRIED, Attempt
 from pumice.scheduler.state.state import State
 
-MAKING_ROOM = frozenset({"preempt", "reclaim", "gangpreempt", "gangreclaim"})
+PREEMPTING = frozenset({"preempt", "reclaim", "gangpreempt", "gangreclaim"})
 RETRY = 60.0
 """Seconds after which a job that waits for a release or a queue is tried again although nothing of the kind was seen. What it
 waits for activates it; this is for what nobody thought of."""
@@ -103,9 +103,9 @@ class Cycle:
         return self.attempts.get(job, UNTRIED)
 
     @property
-    def makes_room(self) -> bool:
+    def preempts(self) -> bool:
         """Return whether an action of it lets running pods go for waiting ones."""
-        return not self.actions.isdisjoint(MAKING_ROOM)
+        return not self.actions.isdisjoint(PREEMPTING)
 
     def out_of_time(self) -> bool:
         """Return whether it has taken as long as it may."""

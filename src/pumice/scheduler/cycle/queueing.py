@@ -37,7 +37,7 @@ def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:
     waiting = [task for task in job.pending.values() if task.gate is Gate.QUEUE]
     if not waiting:
         return
-    may = cycle.framework.lends if beyond else cycle.framework.allocatable
+    may = cycle.framework.may_borrow if beyond else cycle.framework.allocatable
     opened: list[Task] = []
     for task in sorted(waiting, key=cycle.framework.task_order_key):
         amounts = beside_others(task, task.cls.amounts)
@@ -45,7 +45,7 @@ def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:
             job.set_gate(task, Gate.OPENING)
             opened.append(task)
         else:
-            task.error = by_queue(no_room(cycle, task, amounts))
+            task.error = by_queue(queue_shortage(cycle, task, amounts))
     allocated = job.counts[Status.PIPELINED]
     if job.ready_count + allocated + sum(task.let_in or not task.gated for task in job.pending.values()) < job.min_available:
         while opened:
@@ -68,7 +68,7 @@ def beside_others(task: Task, amounts: Vector) -> Vector:
     return {name: value and value + kept.get(name, 0) - own.get(name, 0) for name, value in amounts.items()}
 
 
-def no_room(cycle: Cycle, task: Task, amounts: Vector) -> str:
+def queue_shortage(cycle: Cycle, task: Task, amounts: Vector) -> str:
     """Return what is said of a pod for which its queue has no room."""
     assert task.job is not None
     queue = task.job.queue
@@ -136,7 +136,7 @@ def agreed(cycle: Cycle, task: Task) -> Callable[[Choice], bool] | None:
 def affordable(cycle: Cycle, statement: Statement, *, beyond: bool = False) -> May:
     """Return whether a queue may be charged for a pod that is bound at once; ``beyond`` its share where nobody else needs
     that."""
-    may = cycle.framework.lends if beyond else cycle.framework.allocatable
+    may = cycle.framework.may_borrow if beyond else cycle.framework.allocatable
 
     def pays(queue: QueueState, amounts: Vector) -> bool:
         if not may(queue, amounts):

@@ -91,7 +91,7 @@ def _hope(cycle: Cycle) -> None:
 # -- close: what was held on trial is let go, and each tried job goes to its state in the scheduling queue -------------
 
 
-ROOM_RETRY = 5.0
+PREEMPTION_RETRY = 5.0
 """Seconds after which a job is tried again for which no room could be made."""
 
 
@@ -165,8 +165,8 @@ def _verdict(cycle: Cycle, job: Job, found: Attempt) -> tuple[QueueEvent, Hint] 
     if not hoping:
         return _nothing_to_try(job), NO_HINT
     if nowhere:
-        if cycle.makes_room and not all(t.hopeless for t in hoping):  # who may go changes without anything being released
-            return QueueEvent.UNPLACED, Hint(cycle.now + ROOM_RETRY, released=True, classes=classes)
+        if cycle.preempts and not all(t.hopeless for t in hoping):  # who may go changes without anything being released
+            return QueueEvent.UNPLACED, Hint(cycle.now + PREEMPTION_RETRY, released=True, classes=classes)
         return QueueEvent.UNPLACED, Hint(classes=classes)
     if cycle.out_of_time() and not found.finished:
         return None
@@ -182,8 +182,8 @@ def _nothing_to_try(job: Job) -> QueueEvent:
 
 def _again(cycle: Cycle, job: Job) -> float:
     """Return when to try a job again although nothing was released."""
-    device_requests = cycle.makes_room and (not cycle.attempt(job).blocked or bound_together(job))
-    return min(cycle.now + (ROOM_RETRY if device_requests else RETRY), cycle.framework.job_due(job, cycle.now))
+    may_preempt = cycle.preempts and (not cycle.attempt(job).blocked or bound_together(job))
+    return min(cycle.now + (PREEMPTION_RETRY if may_preempt else RETRY), cycle.framework.job_due(job, cycle.now))
 
 
 # -- the cycle ---------------------------------------------------------------------------------------------------------

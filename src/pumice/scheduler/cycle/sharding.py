@@ -21,7 +21,7 @@ from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.device_table import NodeDevices
 from pumice.scheduler.state.jobs import Job, Task
 from pumice.scheduler.state.scheduling_queue import QueueEvent
-from pumice.scheduler.state.shards import Room
+from pumice.scheduler.state.shards import ShardCapacity
 from pumice.scheduler.state.tasks import Status, by_gang
 
 LOOK_AGAIN: Final = 30.0
@@ -123,13 +123,13 @@ def _places(cycle: Cycle, job: Job, peer: str) -> int:
 def _room(cycle: Cycle, cls: PodClass) -> dict[str, int]:
     """Return for how many pods of a class the nodes of each peer would have room if they were empty."""
     shards, version = cycle.state.shards, (cycle.state.shards.version, cycle.state.ledger.table.version)
-    found = shards.rooms.get(cls)
+    found = shards.capacities.get(cls)
     if found is None or found.version[0] != version[0] or (
         found.version != version and cycle.now - found.counted_at >= LOOK_AGAIN
     ):
-        if len(shards.rooms) >= KEPT:
-            shards.rooms.clear()
-        found = shards.rooms[cls] = Room(cycle.now, version, shards.by_peer(_slots(cycle, cls)))
+        if len(shards.capacities) >= KEPT:
+            shards.capacities.clear()
+        found = shards.capacities[cls] = ShardCapacity(cycle.now, version, shards.by_peer(_slots(cycle, cls)))
     return dict(found.by_shard)
 
 

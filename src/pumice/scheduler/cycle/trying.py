@@ -8,7 +8,7 @@ from enum import Enum, auto
 from pumice.effects import vocabulary as effects
 from pumice.scheduler.cycle import over_cycles
 from pumice.scheduler.cycle.cycle import Cycle
-from pumice.scheduler.cycle.queueing import May, affordable, beside_others, cost_of, no_room, open_gates
+from pumice.scheduler.cycle.queueing import May, affordable, beside_others, cost_of, open_gates, queue_shortage
 from pumice.scheduler.cycle.statement import Statement
 from pumice.scheduler.placing.evaluation import Among
 from pumice.scheduler.state.jobs import Job, Task
@@ -214,7 +214,7 @@ def attempt(
 def _too_dear(cycle: Cycle, task: Task, amounts: Vector) -> None:
     job = task.job
     assert job is not None
-    task.error, task.puzzling = by_queue(no_room(cycle, task, amounts)), False
+    task.error, task.puzzling = by_queue(queue_shortage(cycle, task, amounts)), False
     attempt = cycle.attempts[job]
     attempt.blocked = attempt.short_of_share = True
 

@@ -35,7 +35,7 @@ from pumice.scheduler.state.jobs import QueueState, Status, Task
 from pumice.scheduler.state.resources import HUGE, add, amount_text, lacking, subtract
 from pumice.wire.objects import Pod, Taint
 
-NO_ROOM = "has no room left"
+QUEUE_FULL = "has no room left"
 Accept = Callable[[Choice], bool]
 
 
@@ -90,7 +90,7 @@ class Payer:
             f" {amount_text(name, queue.capability[name])} in use"
             for name in lacking(wanted, queue.capability, missing=HUGE)
         )
-        return f"queue {queue.name} {NO_ROOM} for it ({numbers})" if numbers else ""
+        return f"queue {queue.name} {QUEUE_FULL} for it ({numbers})" if numbers else ""
 
     @property
     def gang(self) -> int:
@@ -208,7 +208,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class RoomView:
+class PreemptionView:
     """``places``: where the pods of its job would be promised a place, by name."""
 
     pod: str
@@ -222,7 +222,7 @@ class RoomView:
         return tuple(found for found in self.neighbours if not found.stays)
 
 
-def explain_room(engine: Engine, namespace: str, name: str, now: float) -> RoomView:
+def explain_preemption(engine: Engine, namespace: str, name: str, now: float) -> PreemptionView:
     """Play what the configured actions would do for the pod and its job. The engine should not be used further. Raises BadInput
     where no such pod waits."""
     key = f"{namespace}/{name}"
@@ -231,9 +231,9 @@ def explain_room(engine: Engine, namespace: str, name: str, now: float) -> RoomV
         raise BadInput(f"no pod {key} that this scheduler places")
     waits = engine.state.nominations.kept.get(task.uid)
     if waits is not None:
-        return RoomView(key, f"waits on {waits.node} for pods that leave", "", ((task.name, waits.node),))
+        return PreemptionView(key, f"waits on {waits.node} for pods that leave", "", ((task.name, waits.node),))
     if task.status is not Status.PENDING:
-        return RoomView(key, f"is {task.status.label}: no room is made for it", "")
+        return PreemptionView(key, f"is {task.status.label}: no room is made for it", "")
     engine.actions = [(name, action) for name, action in engine.actions if name in PLACING]
     engine.cycle(now)  # what is idle is given away first, and jobs are started
     cycle = Cycle(engine.state, engine.framework, engine.placer, now, "")
@@ -242,11 +242,11 @@ def explain_room(engine: Engine, namespace: str, name: str, now: float) -> RoomV
         plugin.open(cycle)
     scopes = _scopes(cycle, engine)
     if task.status is not Status.PENDING:
-        return RoomView(key, f"{task.node} takes it: no room is to be made", "", ((task.name, task.node),))
+        return PreemptionView(key, f"{task.node} takes it: no room is to be made", "", ((task.name, task.node),))
     if not task.yielding.preempts:
-        return RoomView(key, "its preemptionPolicy is Never: nobody goes for it", "")
+        return PreemptionView(key, "its preemptionPolicy is Never: nobody goes for it", "")
     if not cycle.framework.job_starving(task.job):
-        return RoomView(key, "its job has what it needs, as plugins gang and priority see it: nobody goes for it", "")
+        return PreemptionView(key, "its job has what it needs, as plugins gang and priority see it: nobody goes for it", "")
     for scope in scopes:
         preemptor = Preemptor(cycle, scope)
         trial = preemptor.for_job(task.job, claimants(cycle, task.job))
@@ -255,7 +255,8 @@ def explain_room(engine: Engine, namespace: str, name: str, now: float) -> RoomV
         if view is not None:
             return view
     words = " and ".join(dict.fromkeys(scope.action for scope in scopes))
-    return RoomView(key, f"{words} can make no room for it", "", (), tuple(_staying(cycle, task, scopes[0], (), all_nodes=True)))
+    staying = tuple(_staying(cycle, task, scopes[0], (), all_nodes=True))
+    return PreemptionView(key, f"{words} can make no room for it", "", (), staying)
 
 
 def _scopes(cycle: Cycle, engine: Engine) -> Sequence[Scope]:
@@ -270,7 +271,7 @@ def _scopes(cycle: Cycle, engine: Engine) -> Sequence[Scope]:
     return found or made["preempt"]
 
 
-def _view(cycle: Cycle, task: Task, scope: Scope, trial: Trial) -> RoomView | None:
+def _view(cycle: Cycle, task: Task, scope: Scope, trial: Trial) -> PreemptionView | None:
     job, steps = task.job, trial.statement.steps
     assert job is not None
     places = tuple((step.task.name, step.choice.node) for step in steps if isinstance(step, Place | Nomination))
@@ -283,7 +284,7 @@ def _view(cycle: Cycle, task: Task, scope: Scope, trial: Trial) -> RoomView | No
     summary = f"{who} would go, and {node} would take it" if node else f"{who} would go for its job, and it waits on"
     leaving = [_neighbour(cycle, pod, "") for pod in gone]
     nodes = tuple(dict.fromkeys(where for _, where in places))
-    return RoomView(task.key, summary, scope.action, places, (*leaving, *_staying(cycle, task, scope, nodes)))
+    return PreemptionView(task.key, summary, scope.action, places, (*leaving, *_staying(cycle, task, scope, nodes)))
 
 
 def _staying(

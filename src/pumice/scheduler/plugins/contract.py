@@ -182,7 +182,7 @@ class Allocatable(Role):
     def short_of(self, queue: QueueState, amounts: Vector) -> str:
         """Return the resource that a queue lacks when it is not ``allocatable``, with the numbers, for people."""
 
-    def lends(self, queue: QueueState, amounts: Vector) -> bool:
+    def may_borrow(self, queue: QueueState, amounts: Vector) -> bool:
         """Return whether the queue may be charged so much more although that is beyond its share, for it would lie idle else."""
         return self.allocatable(queue, amounts)
 

@@ -87,7 +87,7 @@ class Proportion(
                 return False
         return True
 
-    def lends(self, queue: QueueState, amounts: Vector) -> bool:
+    def may_borrow(self, queue: QueueState, amounts: Vector) -> bool:
         """Where reclaim runs, all that is idle: it can be had back. Else what the others cannot claim within their shares."""
         part = self.shares.part(queue)
         if part is None or not queue.open:
@@ -182,7 +182,7 @@ class _Claims:
     """Lent since."""
 
     def leave(self, queue: QueueState, amounts: Vector) -> bool:
-        """Return whether so much may be lent to the queue without touching what others can claim."""
+        """Return whether the queue may borrow so much without touching what others can claim."""
         own = self.of.get(queue, {})
         return all(
             self.taken.get(n, 0) + v <= self.idle.get(n, 0) - self.total.get(n, 0) + own.get(n, 0)

@@ -8,8 +8,6 @@ from pumice.devices.protocol import DeviceSharing
 from pumice.scheduler.plugins.binpack import Binpack
 from pumice.scheduler.plugins.capability import Capability, ClaimQuotas
 from pumice.scheduler.plugins.capacity import Capacity
-from pumice.scheduler.plugins.cdp import Cdp
-from pumice.scheduler.plugins.conformance import Conformance
 from pumice.scheduler.plugins.contract import Plugin
 from pumice.scheduler.plugins.deviceshare import DeviceShare
 from pumice.scheduler.plugins.drf import Drf
@@ -19,7 +17,6 @@ from pumice.scheduler.plugins.network_topology_aware import NetworkTopologyAware
 from pumice.scheduler.plugins.nodegroup import NodeGroup
 from pumice.scheduler.plugins.nodeorder import NodeOrderPlugin
 from pumice.scheduler.plugins.overcommit import Overcommit
-from pumice.scheduler.plugins.pdb import Pdb
 from pumice.scheduler.plugins.predicates import Predicates
 from pumice.scheduler.plugins.priority import Priority
 from pumice.scheduler.plugins.proportion import Proportion
@@ -30,6 +27,7 @@ from pumice.scheduler.plugins.sla import Sla
 from pumice.scheduler.plugins.task_topology import TaskTopology
 from pumice.scheduler.plugins.tdm import Tdm
 from pumice.scheduler.plugins.unserved import Unserved
+from pumice.scheduler.plugins.victims import Cdp, Conformance, Pdb
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.scheduler_conf import PluginConf, SchedulerConf
 
@@ -49,7 +47,7 @@ def always(conf: SchedulerConf, device_types: Iterable[DeviceSharing], devices: 
     gang = conf.plugin(Gang.name)
     limit = 0.0 if gang is None else limit_of(gang.arguments)
     held = [GangReservation(limit)] if limit > 0 else []
-    unserved, capability = Unserved(plugins, owners, devices or DeviceConfig()), Capability(ClaimQuotas.told(conf))
+    unserved, capability = Unserved(plugins, owners, devices or DeviceConfig()), Capability(ClaimQuotas.configured(conf))
     return [unserved, capability, Sharding(), OwnNodesFirst(), *held]
 
 

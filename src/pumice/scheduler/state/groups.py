@@ -222,8 +222,8 @@ class Groups:
     """Names of the queues that name a card policy."""
     ranked: int = 0
     """Raised when pods that hold places may count for another queue or with another priority than before."""
-    _lendings: int = 0
-    """How often something was lent to a queue beyond its share."""
+    _borrowed: int = 0
+    """How often a queue borrowed something beyond its share."""
 
     _remarks: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -370,10 +370,10 @@ class Groups:
         if self.queues.pop(name, None) is not None:
             self.tree.version += 1
 
-    def lent(self, queue: QueueState) -> None:
-        """Something was lent to the queue beyond its share."""
-        self._lendings += 1
-        queue.lent = self._lendings
+    def note_borrowed(self, queue: QueueState) -> None:
+        """The queue borrowed something beyond its share."""
+        self._borrowed += 1
+        queue.last_borrowed = self._borrowed
 
     def tidy(self) -> None:
         """Give back the room of jobs that are gone."""

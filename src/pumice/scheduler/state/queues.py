@@ -75,8 +75,8 @@ class QueueRecord:
     aside: Vector = field(default_factory=dict)
     """The part of ``pending`` that cannot start, whatever is released: gated pods, pods that no node can hold, and gangs that
     lack members."""
-    lent: int = 0
-    """When something was last lent to it beyond its share, as a count of all lendings."""
+    last_borrowed: int = 0
+    """When it last borrowed something beyond its share, as a count of all that was borrowed."""
     best_effort: int = 0
     """Its pending pods that request nothing."""
     inqueue: Vector = field(default_factory=dict)

@@ -87,7 +87,7 @@ _HAVING_A_NODE: Final = (ALLOCATED_STATUSES - {Status.ALLOCATED}) | DONE_STATUSE
 NOWHERE: Final = -1
 
 
-class Room(NamedTuple):
+class ShardCapacity(NamedTuple):
     """Numbers of pods of a class that the empty nodes of each shard would take, when they were counted, and for which nodes."""
 
     counted_at: float
@@ -118,7 +118,7 @@ class Shards:
     """Those of them of which it is to be asked again."""
     look_again: float = 0.0
     looked_at: tuple[int, int] = (0, 0)
-    rooms: dict[PodClass, Room] = field(default_factory=dict)
+    capacities: dict[PodClass, ShardCapacity] = field(default_factory=dict)
     _open: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(16, bool))
     _of_row: NDArray[np.int32] = field(default_factory=lambda: np.full(16, NOWHERE, np.int32))
     """Per row the number of its shard among the peers."""

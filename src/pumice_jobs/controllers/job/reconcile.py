@@ -37,7 +37,7 @@ from pumice_jobs.controllers.job.effects import (
 from pumice_jobs.controllers.job.group import owner
 from pumice_jobs.controllers.job.phases import FINISHED, LIVING, MOVES, RESTART_JOB, RESUME, TARGETED, Kill
 from pumice_jobs.controllers.job.plugins import registry
-from pumice_jobs.controllers.job.plugins.contract import Seat, add_volume, containers, pod_name
+from pumice_jobs.controllers.job.plugins.contract import Replica, add_volume, containers, pod_name
 from pumice_jobs.controllers.job.requests import Request, is_target, target_of
 from pumice_jobs.controllers.job.status import counted, duration, entered
 from pumice_jobs.controllers.job.validation import problems
@@ -300,7 +300,7 @@ def body(job: Job, task: Task, index: int, group: str) -> Json:
         called = f"{job.metadata.name}-{_twelve(job, 'volume', position)}"
         claim = {"name": called, "persistentVolumeClaim": {"claimName": claim_name(job, volume, position)}}
         add_volume(pod, claim, {"name": called, "mountPath": volume.mount_path}, containers(pod))
-    registry.dress(pod, Seat(job, task, index))
+    registry.on_pod_create(pod, Replica(job, task, index))
     return pod
 
 

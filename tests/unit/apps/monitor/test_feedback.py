@@ -225,11 +225,12 @@ def test_it_can_be_switched_off(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_changed_configmap_is_followed_and_a_broken_one_is_not(tmp_path):
-    def configmap(text: str) -> dict[str, object]:
-        meta = {"name": names.DEVICE_CONFIGMAP, "namespace": "kube-system"}
-        return {"kind": "ConfigMap", "metadata": meta, "data": {names.DEVICE_CONFIG_KEY: text}}
+def configmap(text: str) -> dict[str, object]:
+    meta = {"name": names.DEVICE_CONFIGMAP, "namespace": "kube-system"}
+    return {"kind": "ConfigMap", "metadata": meta, "data": {names.DEVICE_CONFIG_KEY: text}}
 
+
+def test_a_changed_configmap_is_followed_and_a_broken_one_is_not(tmp_path):
     async def look(page, cluster):
         async def limits() -> list[float]:
             return [value for _, value in samples(await page()).get("vGPU_device_memory_limit_in_bytes", [])]
@@ -250,7 +251,7 @@ def test_a_changed_configmap_is_followed_and_a_broken_one_is_not(tmp_path):
     play(tmp_path, look, running("p", A), reload_every=0.02)
 
 
-def test_who_may_burst_has_what_its_neighbours_leave_and_yields_when_they_work(tmp_path):
+def test_who_may_burst_has_what_its_neighbours_leave_where_the_configmap_lets_it(tmp_path):
     mine, other = region(tmp_path, "mine", A, recent=2), region(tmp_path, "other", A, recent=2)
     page = page_beside(mine)
     write(page, render(LimitsPage((GrantedCard(A, 3000 << 20, 30),), "/tmp/vgpu/r.cache", priority=1)))
@@ -262,13 +263,16 @@ def test_who_may_burst_has_what_its_neighbours_leave_and_yields_when_they_work(t
 
     async def look(_page, cluster):
         work = [asyncio.create_task(busy(path)) for path in (mine, other)]
+        cluster.put(configmap("nvidia: {bursts: true}"))
         await until(lambda: burst() == 45)  # 25 that neither asked for are one's alone who may burst: up to its bound
         beats = page.read_bytes()
         await until(lambda: page.read_bytes() != beats)  # as long as the monitor lives
+        cluster.put(configmap("nvidia: {bursts: false}"))
+        await until(lambda: burst() == 0)
         for task in work:
             task.cancel()
 
     bursting = pod_object("mine", gives(A, 3000, 30), container("train", 1, 3000, 30), uid="mine", phase="Running",
                           annotations={names.BURST_CORES: "45"})  # fmt: skip
     plain = pod_object("other", gives(A, 3000, 45), container("train", 1, 3000, 45), uid="other", phase="Running")
-    play(tmp_path, look, bursting, plain, feedback_every=0.05)
+    play(tmp_path, look, bursting, plain, feedback_every=0.05, reload_every=0.02)

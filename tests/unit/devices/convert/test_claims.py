@@ -110,6 +110,7 @@ def test_templates_of_workloads_and_tasks_get_claims_of_their_own_and_comments_s
     (pod("volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 3Gi"), "no whole number"),
     (pod("volcano.sh/vgpu-number: 1, volcano.sh/vgpu-cores: 150"), "100 per cent"),
     (pod("volcano.sh/vgpu-number: 1", "volcano.sh/vgpu-mode: mig"), "no slices of mode mig"),
+    (pod("volcano.sh/vgpu-number: 1", "pumice.io/burst-cores: '80'"), "a claim has no burst"),
     (pod("nvidia.com/gpu: 1"), "may be NVIDIA's own"),
     ('{"kind": "Pod", "spec": {"containers": [{"name": "c", "resources": {"limits": {"volcano.sh/vgpu-number": 1}}}]}}', "JSON"),
     ("kind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {requests.volcano.sh/vgpu-number: 4}}\n", "deviceclass"),

@@ -378,6 +378,8 @@ def test_volcanos_words_are_ours_and_going_back_names_what_only_we_read():
     text = pod("volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 5", notes="pumice.io/card-policy: spread")
     assert (one(text).changes, one(text).left) == ((), ())
     assert [left.name for left in one(text, To.VOLCANO).left] == ["pumice.io/card-policy"]
+    text = pod("volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 5", notes="pumice.io/burst-memory: '10'")
+    assert [[left.name for left in one(text, to).left] for to in (To.VOLCANO, To.HAMI)] == [["pumice.io/burst-memory"]] * 2
     conf = ("kind: ConfigMap\nmetadata: {name: c}\ndata:\n  volcano-scheduler.conf: |\n    actions: allocate\n    tiers:\n"
             "    - plugins:\n      - name: gang\n        arguments: {pumice.gangReservation: true}\n")  # fmt: skip
     (left,) = one(conf, To.VOLCANO).left

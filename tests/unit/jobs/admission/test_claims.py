@@ -118,6 +118,7 @@ def test_applied_again_a_pod_is_written_as_it_is_stored_and_one_that_was_stored_
     ({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-cores": "101"}, {}, "100 per cent"),
     ({"volcano.sh/vgpu-number": 0}, {}, "no card"),
     (OURS, {"volcano.sh/vgpu-mode": "mig"}, "no slices of mode mig"),
+    (OURS, {"pumice.io/burst-memory": "8000"}, "a claim has no burst"),
     ({"nvidia.com/gpu": 1}, {}, "NVIDIA's own plugin's"),
 ])  # fmt: skip
 def test_what_a_claim_cannot_say_stays_as_it_is_and_is_told(limits: Json, notes: Json, why: str) -> None:

@@ -29,9 +29,9 @@ def test_what_a_tenant_says_is_stored_or_refused_with_the_reason(case: Case) -> 
     [
         ({"burst-memory": "8000", "burst-cores": "80"}, {"vgpu-number": 1, "vgpu-memory": 3000, "vgpu-cores": 30}, ""),
         ({"burst-memory": "8000", "burst-cores": "80"}, {"vgpu-number": 1, "vgpu-memory-percentage": 30}, ""),  # of what size?
-        ({"burst-memory": "3000"}, {"vgpu-number": 1, "vgpu-memory": 3000}, "is 3000, which is not above the 3000"),
+        ({"burst-memory": "3000"}, {"vgpu-number": 1, "vgpu-memory": 3000}, "container c: pumice.io/burst-memory: 3000"),
         ({"burst-memory": "8 GiB"}, {"vgpu-number": 1, "vgpu-memory": 3000}, "'8 GiB' is not a whole number above 0"),
-        ({"burst-cores": "30"}, {"vgpu-number": 1, "vgpu-cores": 50}, "is 30, which is not above the 50 of container c"),
+        ({"burst-cores": "30"}, {"vgpu-number": 1, "vgpu-cores": 50}, "30 is not above the 50 that were asked for"),
         ({"burst-cores": "0"}, {"vgpu-number": 1, "vgpu-cores": 50}, "is not a percentage from 1 to 100"),
         ({"burst-cores": "80"}, {"vgpu-number": 1, "vgpu-cores": 100}, "has no core limit to exceed"),
         ({"burst-cores": "80"}, {}, "claims know none"),

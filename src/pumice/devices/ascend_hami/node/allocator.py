@@ -29,7 +29,7 @@ from pumice.model.refusal import Refusal
 from pumice.node.device_list import MESSAGE_LIMIT, Unit, worst_size
 from pumice.node.matching import Broken, InLine, Key
 from pumice.node.pods import AllocatedIds, Container, NodePod
-from pumice.node.protocol import Answer, Conflict, Cut, Decision, Outdated, Serve
+from pumice.node.protocol import Answer, Conflict, Decision, Outdated, Partition, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place
 from pumice.wire import names, variables
@@ -152,7 +152,7 @@ class NpuAllocator(InLine):
         serve = self._serve(work, hard(cards, known), what, wanted)
         if not template:
             return serve
-        return Cut(pod, (Place(cards[0].uuid, template, 0),), lambda _: serve)
+        return Partition(pod, (Place(cards[0].uuid, template, 0),), lambda _: serve)
 
     def _soft(
         self, work: Work, cards: Sequence[CardFacts], known: Mapping[str, RuntimeNpu], wanted: tuple[NpuShare, ...]

@@ -33,7 +33,7 @@ from pumice.metrics.text import MetricFamily
 from pumice.model.errors import BadInput, Unavailable
 from pumice.model.hardware.npu import NpuChip
 from pumice.node.pods import AllocatedIds, NodePod
-from pumice.node.protocol import Conflict, Cut, Serve
+from pumice.node.protocol import Conflict, Partition, Serve
 from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
@@ -184,7 +184,7 @@ class NpuSlices(Slicer):
             await self._own.clock.sleep(self._every)
             await self._sweep()
 
-    async def cut(self, wanted: Cut) -> Serve | Conflict:
+    async def partition(self, wanted: Partition) -> Serve | Conflict:
         """Its claim is on disk before the runtime hears of it."""
         try:
             owner_of = containers(self._own.pods)

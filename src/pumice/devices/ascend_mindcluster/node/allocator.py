@@ -14,7 +14,7 @@ from pumice.model.hardware.npu import SliceKind
 from pumice.node.device_list import Unit
 from pumice.node.matching import Broken, InLine, Key
 from pumice.node.pods import AllocatedIds, Container, NodePod
-from pumice.node.protocol import Answer, Cut, Refuse, Serve
+from pumice.node.protocol import Answer, Partition, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place, Slice
 from pumice.wire import variables
@@ -43,7 +43,7 @@ STRANGER: Final = f"it asks for {NPU_CORE} but was not placed by the scheduler; 
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Work:
     """A pod that waits, and what the scheduler gave it."""
 
     pod: NodePod
@@ -52,7 +52,7 @@ class Turn:
     begun: bool = False
 
 
-def waiting(pod: NodePod, count: int, per_chip: int, served: Set[Key], allocated: AllocatedIds | None) -> Turn | Broken | None:
+def waiting(pod: NodePod, count: int, per_chip: int, served: Set[Key], allocated: AllocatedIds | None) -> Work | Broken | None:
     """Return what the pod waits for, if a call for so many cores may be for it."""
     asking = [container for container in pod.containers if container.requested(NPU_CORE)]
     if count not in {container.requested(NPU_CORE) for container in asking}:
@@ -65,15 +65,15 @@ def waiting(pod: NodePod, count: int, per_chip: int, served: Set[Key], allocated
     return _assigned(pod, asking, per_chip)
 
 
-def turn_of(pod: NodePod, container: str, per_chip: int) -> Turn | Broken:
-    """The turn of a pod whose container has cores by the kubelet's record."""
+def work_of(pod: NodePod, container: str, per_chip: int) -> Work | Broken:
+    """Return the work of a pod whose container has cores by the kubelet's record."""
     asking = [one for one in pod.containers if one.requested(NPU_CORE)]
     if container not in {one.name for one in asking}:
         return Broken(pod, f"container {container} asks for no {NPU_CORE}")
     return _assigned(pod, asking, per_chip)
 
 
-def _assigned(pod: NodePod, asking: Sequence[Container], per_chip: int) -> Turn | Broken:
+def _assigned(pod: NodePod, asking: Sequence[Container], per_chip: int) -> Work | Broken:
     if len(asking) > 1:
         return Broken(pod, f"{len(asking)} of its containers ask for {NPU_CORE}; one may")
     if NPU_CORE not in pod.annotations or not pod.bound:
@@ -82,7 +82,7 @@ def _assigned(pod: NodePod, asking: Sequence[Container], per_chip: int) -> Turn 
     assignment = parse_assignment(text)
     if assignment is None or _cores(assignment, per_chip) != count:
         return Broken(pod, f"annotation {NPU_CORE} {text[:80]!r} does not name what gives it {count} AI cores")
-    return Turn(pod, asking[0], assignment)
+    return Work(pod, asking[0], assignment)
 
 
 def _cores(assignment: Assignment, per_chip: int) -> int:
@@ -139,28 +139,30 @@ class ChipAllocator(InLine):
     def placed(self, pod: NodePod) -> tuple[int, ...]:
         return (placed_at(pod.annotations),)
 
-    def next_work(self, pod: NodePod, count: int, allocated: AllocatedIds | None) -> Turn | Broken | None:
+    def next_work(self, pod: NodePod, count: int, allocated: AllocatedIds | None) -> Work | Broken | None:
         return waiting(pod, count, self._per_chip, self._served, allocated)
 
-    def answer(self, work: Turn | Broken, pods: Sequence[NodePod], ids: Sequence[str]) -> Cut | Refuse:
-        return self._cut(work, frozenset(ids))
+    def answer(self, work: Work | Broken, pods: Sequence[NodePod], ids: Sequence[str]) -> Partition | Refuse:
+        return self._partition(work, frozenset(ids))
 
-    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, number: str) -> Cut | Refuse:
-        return self._cut(turn_of(pod, container, self._per_chip), allocated.get((pod.uid, container), frozenset()))
+    def owned(
+        self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, number: str
+    ) -> Partition | Refuse:
+        return self._partition(work_of(pod, container, self._per_chip), allocated.get((pod.uid, container), frozenset()))
 
-    def _cut(self, turn: Turn | Broken, ids: frozenset[str]) -> Cut | Refuse:
-        if isinstance(turn, Broken):
-            return self.refuse(turn.pod, turn.reason)
-        chips, template = turn.assignment.chips, turn.assignment.template
-        if strange := next((key for key in turn.pod.annotations if key.startswith(SOFT_SHARE_KEYS)), ""):
-            return self.refuse(turn.pod, f"{strange} {SOFT_SHARE_NOT_SERVED}")
+    def _partition(self, work: Work | Broken, ids: frozenset[str]) -> Partition | Refuse:
+        if isinstance(work, Broken):
+            return self.refuse(work.pod, work.reason)
+        chips, template = work.assignment.chips, work.assignment.template
+        if strange := next((key for key in work.pod.annotations if key.startswith(SOFT_SHARE_KEYS)), ""):
+            return self.refuse(work.pod, f"{strange} {SOFT_SHARE_NOT_SERVED}")
         if template and template not in self._kind.templates:
-            return self.refuse(turn.pod, f"{SEGMENT_FAILED}: {self._kind.name} has no template {template[:40]!r}")
+            return self.refuse(work.pod, f"{SEGMENT_FAILED}: {self._kind.name} has no template {template[:40]!r}")
         for chip in chips:
             if why := self._unusable(chip):
-                return self.refuse(turn.pod, f"{NO_RESOURCE}: chip {chip_name(self._kind.name, chip)} {why}")
+                return self.refuse(work.pod, f"{NO_RESOURCE}: chip {chip_name(self._kind.name, chip)} {why}")
         places = tuple(Place(self.chips[chip], template, chip) for chip in chips)
-        return Cut(turn.pod, places, lambda given: self._serve(turn, given), ids)
+        return Partition(work.pod, places, lambda given: self._serve(work, given), ids)
 
     def _unusable(self, chip: int) -> str:
         if chip not in self.chips:
@@ -168,13 +170,13 @@ class ChipAllocator(InLine):
         why = self.unhealthy.get(self.chips[chip])
         return f"takes no pods: {why}" if why else ""
 
-    def _serve(self, turn: Turn, given: Mapping[Place, Slice]) -> Serve:
+    def _serve(self, work: Work, given: Mapping[Place, Slice]) -> Serve:
         """``given``: the slice by the place that was wanted; nothing for whole chips."""
-        devices = [slice_.uuid for slice_ in given.values()] or [str(chip) for chip in turn.assignment.chips]
-        taken = turn.pod.annotations.get(PREDICATE_TIME) == TAKEN
-        marked = None if taken else PatchPod.of(turn.pod.metadata, {PREDICATE_TIME: TAKEN})
-        what = f"{'vNPU' if given else 'chips'} {','.join(devices)} {turn.assignment.template or 'whole'}"
-        return Serve(turn.pod, turn.container, _answer(devices, is_slice=bool(given)), marked, summary=what)
+        devices = [slice_.uuid for slice_ in given.values()] or [str(chip) for chip in work.assignment.chips]
+        taken = work.pod.annotations.get(PREDICATE_TIME) == TAKEN
+        marked = None if taken else PatchPod.of(work.pod.metadata, {PREDICATE_TIME: TAKEN})
+        what = f"{'vNPU' if given else 'chips'} {','.join(devices)} {work.assignment.template or 'whole'}"
+        return Serve(work.pod, work.container, _answer(devices, is_slice=bool(given)), marked, summary=what)
 
     def nobody(self, count: int) -> str:
         return f"{NO_POD}: none of node {self._node} waits for {count} of {self.resource}"

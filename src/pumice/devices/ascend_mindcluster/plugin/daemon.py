@@ -28,7 +28,7 @@ from pumice.effects.vocabulary import Event
 from pumice.metrics.text import MetricFamily
 from pumice.model.errors import BadInput, Unavailable
 from pumice.model.hardware.npu import SliceKind, driver_chips, slice_kinds
-from pumice.node.protocol import Conflict, Cut, Serve
+from pumice.node.protocol import Conflict, Partition, Serve
 from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
@@ -173,7 +173,7 @@ class ChipSlices(Slicer):
             await clock.sleep(AT_MOST_EVERY)
             await first(changed, clock.sleep(max(0.0, looked + self._every - clock.monotonic())))
 
-    async def cut(self, wanted: Cut) -> Serve | Conflict:
+    async def partition(self, wanted: Partition) -> Serve | Conflict:
         await self._record()
         cards = list(self._chips.chips.values())
         try:

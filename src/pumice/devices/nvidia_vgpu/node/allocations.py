@@ -14,7 +14,7 @@ from pumice.wire.nvidia_vgpu import PodDevice, parse_pod_devices
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ContainerPart:
     """One container in the order in which the kubelet asks. ``part`` is None for an init container that has none: it
     borrows the devices of a later one."""
 
@@ -22,7 +22,7 @@ class Turn:
     part: int | None
 
 
-def turns(pod: NodePod, parts: int, number: str, memory: str) -> list[Turn] | str:
+def container_parts(pod: NodePod, parts: int, number: str, memory: str) -> list[ContainerPart] | str:
     """Every container that asks for cards, init containers first; or why the number of parts does not fit the pod."""
     asking = [c for c in pod.spec.containers if c.wants_cards(number, memory)]
     sidecars = [c for c in pod.spec.init_containers if c.restart_policy == "Always" and c.wants_cards(number, memory)]
@@ -32,11 +32,11 @@ def turns(pod: NodePod, parts: int, number: str, memory: str) -> list[Turn] | st
     found, part = [], 0
     for container in pod.spec.init_containers:
         if any(container is sidecar for sidecar in booked):
-            found.append(Turn(container, part))
+            found.append(ContainerPart(container, part))
             part += 1
         elif container.requested(number):
-            found.append(Turn(container, None))
-    return [*found, *(Turn(container, part + i) for i, container in enumerate(asking))]
+            found.append(ContainerPart(container, None))
+    return [*found, *(ContainerPart(container, part + i) for i, container in enumerate(asking))]
 
 
 def granted(
@@ -49,10 +49,10 @@ def granted(
     if not handed and pod.annotations.get(names.VGPU_NODE) != node:
         return {}
     parts = parse_pod_devices(handed or pod.annotations.get(names.VGPU_IDS, "")).containers
-    found = turns(pod, len(parts), number, memory)
+    found = container_parts(pod, len(parts), number, memory)
     if isinstance(found, str):
         return {}
-    return {turn.container.name: parts[turn.part] for turn in found if turn.part is not None}
+    return {mine.container.name: parts[mine.part] for mine in found if mine.part is not None}
 
 
 def goes_first(pod: NodePod, container: Container) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 from pumice.devices.nvidia_vgpu.assignment import contradiction, excess, statement
 from pumice.devices.nvidia_vgpu.device_request import container_request
 from pumice.devices.nvidia_vgpu.node import mps
-from pumice.devices.nvidia_vgpu.node.allocations import turns
+from pumice.devices.nvidia_vgpu.node.allocations import container_parts
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions, build, burst_warning, opened, places, refusal
 from pumice.devices.nvidia_vgpu.node.inventory import (
     SharedCard,
@@ -36,7 +36,7 @@ from pumice.node.device_list import MESSAGE_LIMIT, Leftovers, Unit, holds, worst
 from pumice.node.matching import Broken
 from pumice.node.mps import Bounds
 from pumice.node.pods import AllocatedIds, Container, NodePod
-from pumice.node.protocol import Allocator, Answer, Conflict, Cut, Decision, Outdated, Refuse, Repeat, Serve
+from pumice.node.protocol import Allocator, Answer, Conflict, Decision, Outdated, Partition, Refuse, Repeat, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Slice
 from pumice.wire import names, variables
@@ -78,7 +78,7 @@ class VgpuAllocator(Allocator):
         self._matcher = Matcher(node, sharing.number, sharing.memory)
         self._answers: dict[frozenset[str], tuple[str, Answer]] = {}
         self._cards: dict[str, SharedCard] = {}
-        self._lent: dict[str, list[mps.MpsClient]] = {}
+        self._mps_clients: dict[str, list[mps.MpsClient]] = {}
         """To init containers, by their pods."""
         self.resource = sharing.number
         self._static = static or StaticSlices()
@@ -203,7 +203,7 @@ class VgpuAllocator(Allocator):
         if isinstance(wanted, str):
             return Outdated(found.pod, wanted)
         if wanted:
-            return Cut(found.pod, wanted, lambda made: self._serve(found, key, pods, rng, [made[place] for place in wanted]))
+            return Partition(found.pod, wanted, lambda made: self._serve(found, key, pods, rng, [made[one] for one in wanted]))
         return self._serve(found, key, pods, rng)
 
     def _serve(
@@ -244,7 +244,8 @@ class VgpuAllocator(Allocator):
 
     def _holders(self, pods: Sequence[NodePod]) -> list[mps.MpsClient]:
         alive = {pod.uid for pod in pods if not pod.finished}
-        return [*self.record.holders(pods), *(one for uid, lent in self._lent.items() if uid in alive for one in lent)]
+        clients = (one for uid, mine in self._mps_clients.items() if uid in alive for one in mine)
+        return [*self.record.holders(pods), *clients]
 
     def _bounds(self, work: Work, pods: Sequence[NodePod]) -> Mapping[str, Bounds]:
         """Return what the work's card must hold its clients to: its container and those there already."""
@@ -275,7 +276,7 @@ class VgpuAllocator(Allocator):
         self._matcher.settle(work)
         self.record.note(work)
         if work.segment == INIT:
-            self._lent[work.pod.uid] = [(work.pod, work.container, device) for device in work.devices]
+            self._mps_clients[work.pod.uid] = [(work.pod, work.container, device) for device in work.devices]
         self._answers[served.ids] = (served.pod.uid, served.answer)
 
     def unserved(self, served: Serve) -> None:
@@ -295,7 +296,7 @@ class VgpuAllocator(Allocator):
         alive = {pod.uid for pod in pods if not pod.finished}
         self._matcher.prune(alive)
         self.record.keep(alive)
-        self._lent = {uid: lent for uid, lent in self._lent.items() if uid in alive}
+        self._mps_clients = {uid: clients for uid, clients in self._mps_clients.items() if uid in alive}
         self._answers = {ids: entry for ids, entry in self._answers.items() if entry[0] in alive}
         return [PatchPod.of(pod.metadata, FAILED) for pod in leftovers(pods, self._node)]
 
@@ -449,10 +450,10 @@ class Record:
 
     def _served(self, pod: NodePod, allocated: AllocatedIds | None, parts: int) -> set[int]:
         """Return the parts that the kubelet's record names; without a record all of an admitted pod."""
-        found = turns(pod, parts, self._sharing.number, self._sharing.memory)
+        found = container_parts(pod, parts, self._sharing.number, self._sharing.memory)
         order = found if not isinstance(found, str) else ()
-        return {turn.part for turn in order if turn.part is not None
-                and (pod.admitted if allocated is None else (pod.uid, turn.container.name) in allocated)}  # fmt: skip
+        return {mine.part for mine in order if mine.part is not None
+                and (pod.admitted if allocated is None else (pod.uid, mine.container.name) in allocated)}  # fmt: skip
 
     def _taken_over(self, pod: NodePod, allocated: AllocatedIds | None, cards: Mapping[str, SharedCard]) -> Parts:
         notes = pod.annotations
@@ -471,10 +472,10 @@ class Record:
         """Which containers of these pods have what. Pods that have ended hold nothing."""
         for pod in pods:
             parts = self._allocated.get(pod.uid, ()) if not pod.finished else ()
-            found = turns(pod, len(parts), self._sharing.number, self._sharing.memory) if parts else ""
-            for turn in found if not isinstance(found, str) else ():
-                for device in parts[turn.part] if turn.part is not None else ():
-                    yield pod, turn.container, device
+            found = container_parts(pod, len(parts), self._sharing.number, self._sharing.memory) if parts else ""
+            for mine in found if not isinstance(found, str) else ():
+                for device in parts[mine.part] if mine.part is not None else ():
+                    yield pod, mine.container, device
 
     def overreach(self, work: Work, cards: Mapping[str, SharedCard]) -> str:
         """Return what the work would give beyond its container's request; empty when nothing."""

@@ -97,16 +97,18 @@ def burst_warning(work: Work, sharing: Sharing) -> str:
     notes = work.pod.annotations
     if not bursts.is_asked(notes):
         return ""
+    if not sharing.config.bursts:
+        return "no burst: the device ConfigMap has no nvidia.bursts: true"
     if sharing.mps:
         return "no burst: this node's cards are shared by MPS, whose server lends nobody more than was asked for"
     if any(device.slot >= 0 for device in work.devices):
         return "no burst: a MIG slice holds its container to its size"
     given = {(device.memory, device.cores) for device in work.devices}
     amiss = [text for _, text in bursts.misspelt(notes)]
-    amiss += [text for memory, cores in sorted(given) for text in bursts.pointless(notes, work.container.name, memory, cores)]
+    amiss += [text for memory, cores in sorted(given) for _, text in bursts.pointless(notes, memory, cores)]
     if bursts.cores_of(notes) and not sharing.limit_cores:
         amiss.append("no cores are limited on this node, so none are lent")
-    return f"no burst: {'; '.join(amiss)}" if amiss else ""
+    return f"no burst for container {work.container.name}: {'; '.join(amiss)}" if amiss else ""
 
 
 def places(work: Work, cards: Mapping[str, SharedCard], sharing: Sharing) -> tuple[Place, ...] | str:
@@ -180,7 +182,7 @@ def _limited(
         mounts.append(Mount(PRELOAD, f"{response_options.hook}/ld.so.preload", read_only=True))
     # A container that runs keeps its files, whatever a stale annotation says.
     fresh = not work.pod.running(work.container.name)
-    burst = (bursts.memory_of(work.pod.annotations) * sharing.factor) << 20
+    burst = (bursts.memory_of(work.pod.annotations) * sharing.factor) << 20 if sharing.config.bursts else 0
     memories = [(d.memory * sharing.factor) << 20 for d in devices]
     granted = [GrantedCard(d.uuid, memory, d.cores, burst if burst > memory else 0)
                for d, memory in zip(devices, memories, strict=True)]  # fmt: skip

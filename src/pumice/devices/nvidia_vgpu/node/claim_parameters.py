@@ -33,12 +33,12 @@ class _GpuConfig(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     sharing: _Sharing | None = None
 
 
-def refusal(claim: Mapping[str, Any]) -> str:
-    """Return why parameters of an allocated claim are not served; empty where they are, or there are none."""
+def refusal(claim: Mapping[str, Any], driver: str = CLAIM_DRIVER) -> str:
+    """Return why parameters of an allocated claim for ``driver`` are not served; empty where they are, or there are none."""
     allocation = (claim.get("status") or {}).get("allocation") or {}
     for config in (allocation.get("devices") or {}).get("config") or ():
         opaque = config.get("opaque") or {}
-        if opaque.get("driver") == CLAIM_DRIVER and (why := _refused(opaque.get("parameters"))):
+        if opaque.get("driver") == driver and (why := _refused(opaque.get("parameters"))):
             of = {"FromClass": "of its class", "FromClaim": "of the claim"}.get(str(config.get("source")), "")
             return f"opaque parameters{f' {of}' if of else ''}: {why}"
     return ""

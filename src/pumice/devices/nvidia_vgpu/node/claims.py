@@ -2,7 +2,8 @@
 
 One world a card: a card is published as a shared device or as a whole one, unless the operator asks for both, which draw on one
 counter set. Kubernetes up to 1.36.1 would give the same bytes twice then (ADR 134). A card in MIG mode is published as the slices
-that it can be cut into, whatever was asked for: nothing else of it runs programs (ADR 151).
+that it can be cut into, whatever was asked for: nothing else of it runs programs (ADR 151). ``HAMI`` is the shared device by the
+names of HAMi's driver (Project-HAMi/k8s-dra-driver cmd/hami-kubelet-plugin): of that driver, with its type and policies.
 """
 
 from __future__ import annotations
@@ -24,18 +25,21 @@ from pumice.node.claims import ClaimShare, ClaimSlice, PreparedClaim
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
 from pumice.wire.kubernetes import DEVICES, PCI_BUS_ID
-from pumice.wire.names import CLAIM_DRIVER
+from pumice.wire.names import CLAIM_DRIVER, HAMI_CLAIM_DRIVER
 from pumice.wire.nvidia_vgpu import PodDevices, parse_pod_devices
 
 Json = dict[str, Any]
-SHARED, WHOLE, BOTH = "shared", "whole", "both"
-WORLDS: Final = (SHARED, WHOLE, BOTH)
+SHARED, WHOLE, BOTH, HAMI = "shared", "whole", "both", "hami"
 DEVICES_MOST, SETS_MOST = 64, 8
 """Of one slice: devices where some have taints or counters, and counter sets."""
 CORES: Final = 100
 LONGEST: Final = 200
 """Characters of a node's name in the names of its slices."""
 _NOTHING: Final[Offers] = MappingProxyType({})
+
+
+def driver_of(worlds: str) -> str:
+    return HAMI_CLAIM_DRIVER if worlds == HAMI else CLAIM_DRIVER
 
 
 # -- The slices of a node --------------------------------------------------------------------------------------------
@@ -65,7 +69,7 @@ def slice_specs(
     slices: list[Json] = [{"sharedCounters": sets[at : at + SETS_MOST]} for at in range(0, len(sets), SETS_MOST)]
     slices += [{"devices": devices[at : at + DEVICES_MOST]} for at in range(0, len(devices), DEVICES_MOST)]
     pool = {"name": node, "generation": generation, "resourceSliceCount": max(1, len(slices))}
-    return [{"driver": CLAIM_DRIVER, "nodeName": node, "pool": pool, **part} for part in slices or [{"devices": []}]]
+    return [{"driver": driver_of(worlds), "nodeName": node, "pool": pool, **part} for part in slices or [{"devices": []}]]
 
 
 def _devices(card: CardFacts, worlds: str, common: Json) -> Iterator[Json]:
@@ -74,16 +78,18 @@ def _devices(card: CardFacts, worlds: str, common: Json) -> Iterator[Json]:
         common = {**common, "consumesCounters": [{"counterSet": _set_name(card), "counters": counters}]}
     memory = str(card.memory // MIB * MIB)
     if worlds != WHOLE:
+        hami = worlds == HAMI
         yield {
-            "name": f"{_name(card)}-shared", "attributes": _attributes(card, "shared-gpu"), "allowMultipleAllocations": True,
+            "name": f"hami-{_name(card)}" if hami else f"{_name(card)}-shared", "allowMultipleAllocations": True,
+            "attributes": _hami_attributes(card) if hami else _attributes(card, "shared-gpu"),
             "capacity": {
                 "memory": {"value": memory, "requestPolicy": {
                     "default": memory, "validRange": {"min": "1Mi", "max": memory, "step": "1Mi"}}},
                 "cores": {"value": str(CORES), "requestPolicy": {
-                    "default": str(CORES), "validRange": {"min": "1", "max": str(CORES), "step": "1"}}},
+                    "default": str(CORES), "validRange": {"min": "0" if hami else "1", "max": str(CORES), "step": "1"}}},
             }, **common,
         }  # fmt: skip
-    if worlds != SHARED:
+    if worlds in (WHOLE, BOTH):
         yield {"name": _name(card), "attributes": _attributes(card, "gpu"), "capacity": {"memory": {"value": memory}}, **common}
 
 
@@ -92,6 +98,15 @@ def _attributes(card: CardFacts, type_: str) -> Json:
                    "minor": {"int": card.minor}}  # fmt: skip
     if card.bus_id:
         found[PCI_BUS_ID] = {"string": card.bus_id.lower()[-12:]}
+    return found
+
+
+def _hami_attributes(card: CardFacts) -> Json:
+    found = _attributes(card, "hami-gpu")
+    if card.bus_id:
+        found["pcieBusID"] = found[PCI_BUS_ID]
+    if card.capability != (0, 0):
+        found["cudaComputeCapability"] = {"version": "{}.{}.0".format(*card.capability)}
     return found
 
 
@@ -116,22 +131,23 @@ class Holdings:
 
 
 def prepare(
-    claim: Json, uid: str, node: str, cards: Sequence[CardFacts], holdings: Holdings, offers: Offers = _NOTHING
-) -> PreparedClaim | str:
+    claim: Json, uid: str, node: str, cards: Sequence[CardFacts], holdings: Holdings, offers: Offers = _NOTHING,
+    driver: str = CLAIM_DRIVER,
+) -> PreparedClaim | str:  # fmt: skip
     """Return what the claim gets here, or why it is refused: the card's sum is counted anew whatever the allocation says. Slices
-    are not cut yet."""
+    are not cut yet. ``driver``: by which name this one goes."""
     meta = claim["metadata"]
     key = f"{meta['namespace']}/{meta['name']}"
     if meta.get("uid") != uid:
         return f"claim {key} is another one now: its uid is {meta.get('uid')}, and {uid} was asked for"
-    if why := claim_parameters.refusal(claim):
+    if why := claim_parameters.refusal(claim, driver):
         return f"claim {key}: {why}"
     try:
-        results = [one for one in results_of(claim) if (one.driver, one.pool) == (CLAIM_DRIVER, node)]
+        results = _results(claim, node, driver)
     except BadInput as error:
         return str(error)
     if not results:
-        return f"claim {key} is allocated nothing of {CLAIM_DRIVER} on node {node}"
+        return f"claim {key} is allocated nothing of {driver} on node {node}"
     shares: list[ClaimShare] = []
     for result in results:
         share = _looked_at(claim, result, cards) if result.admin_access else _share(result, cards, offers)
@@ -148,10 +164,15 @@ def prepare(
     return _overcommitted(mine, cards, holdings) or mine
 
 
-def stands(claim: Json, mine: PreparedClaim, node: str) -> bool:
+def _results(claim: Json, node: str, driver: str) -> list[Result]:
+    """Raises BadInput."""
+    return [one for one in results_of(claim) if (one.driver, one.pool) == (driver, node)]
+
+
+def stands(claim: Json, mine: PreparedClaim, node: str, driver: str = CLAIM_DRIVER) -> bool:
     """Return whether the claim is still allocated what was prepared for it."""
     try:
-        results = [one for one in results_of(claim) if (one.driver, one.pool) == (CLAIM_DRIVER, node)]
+        results = _results(claim, node, driver)
     except BadInput:
         return False
     there = {(one.request, one.device, one.share_id) for one in results}
@@ -216,7 +237,8 @@ def _looked_at(claim: Json, result: Result, cards: Sequence[CardFacts]) -> Claim
     requests = ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ()
     if not any(one.get("name") == result.request and (one.get("exactly") or {}).get("adminAccess") is True for one in requests):
         return f"request {result.request}: its status says adminAccess, and its specification does not ask for it"
-    of_card = (one for one in cards if one.minor >= 0 and f"{result.device}-".startswith(f"{_name(one)}-"))
+    device = result.device.removeprefix("hami-")
+    of_card = (one for one in cards if one.minor >= 0 and f"{device}-".startswith(f"{_name(one)}-"))
     if (card := next(of_card, None)) is None:
         return f"request {result.request}: device {result.device} is not on this node"
     return ClaimShare(result.request, result.device, card.uuid, share=result.share_id, admin=True)
@@ -225,7 +247,9 @@ def _looked_at(claim: Json, result: Result, cards: Sequence[CardFacts]) -> Claim
 def _share(result: Result, cards: Sequence[CardFacts], offers: Offers) -> ClaimShare | str:
     if "-mig-" in result.device:
         return _slice(result, cards, offers)
-    name, shared = result.device.removesuffix("-shared"), result.device.endswith("-shared")
+    hami = result.driver == HAMI_CLAIM_DRIVER
+    shared = hami or result.device.endswith("-shared")
+    name = result.device.removeprefix("hami-") if hami else result.device.removesuffix("-shared")
     card = next((one for one in cards if _name(one) == name and one.minor >= 0), None)
     if card is None:
         return f"request {result.request}: device {result.device} is not on this node"
@@ -234,12 +258,12 @@ def _share(result: Result, cards: Sequence[CardFacts], offers: Offers) -> ClaimS
     if not shared:
         return ClaimShare(result.request, result.device, card.uuid, card.memory, CORES, whole=True)
     memory, cores = (result.consumed_capacity.get(key) for key in ("memory", "cores"))
-    if not result.share_id or not memory or not cores:
+    if not result.share_id or not memory or cores is None or (cores == 0 and not hami):  # HAMi's 0 cores are no limit
         return f"request {result.request}: its allocation says neither how much of {result.device} nor which share"
     # no scheduler gives less by the policies that are published, but a status has many writers, and a limit of 0 is none
     if memory < MIB:
         return f"request {result.request}: its allocation gives {float(memory):g} bytes of {result.device}; the least is 1Mi"
-    if cores < 1 or cores.denominator != 1:
+    if cores < (0 if hami else 1) or cores.denominator != 1:
         return (f"request {result.request}: its allocation gives {float(cores):g} cores of {result.device}, "
                 "which are whole percent from 1")  # fmt: skip
     return ClaimShare(result.request, result.device, card.uuid, int(memory) // MIB * MIB, int(cores), share=result.share_id)
@@ -324,6 +348,6 @@ def slice_object(spec: Json, at: int, owner: Json, generation: int) -> Json:
     node = str(spec["nodeName"])
     if len(node) > LONGEST:  # a name has at most 253 characters
         node = f"{node[: LONGEST - 9].rstrip('.-')}-{zlib.crc32(node.encode()):08x}"
-    name = f"{at:05x}-{CLAIM_DRIVER}-{node}-{generation:x}"
+    name = f"{at:05x}-{spec['driver']}-{node}-{generation:x}"
     return {"apiVersion": f"{DEVICES}/v1", "kind": "ResourceSlice", "metadata": {"name": name, "ownerReferences": [owner]},
             "spec": spec}  # fmt: skip

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pumice.devices.nvidia_vgpu.node.allocations import Turn, turns
+from pumice.devices.nvidia_vgpu.node.allocations import ContainerPart, container_parts
 from pumice.node.matching import Broken, first_in_line, time_in, waits
 from pumice.node.pods import AllocatedIds, Container, NodePod
 from pumice.wire import names
@@ -134,36 +134,36 @@ class Matcher:
             return Broken(pod, "cards are written on it, but no scheduler bound it here", counts, placed=False)
         given = parse_pod_devices(notes.get(names.VGPU_IDS, ""))
         left = parse_pod_devices(notes.get(names.DEVICES_TO_ALLOCATE, ""))
-        order = turns(pod, len(given.containers), self._number, self._memory)
+        order = container_parts(pod, len(given.containers), self._number, self._memory)
         if isinstance(order, str) or (flaw := _flaw(given, left)):
             return Broken(pod, order if isinstance(order, str) else flaw, counts)
-        turn = next((turn for turn in order if turn.container.name == name), None)
-        if turn is None:
+        mine = next((mine for mine in order if mine.container.name == name), None)
+        if mine is None:
             return Broken(pod, f"container {name} asks for no {self._number}", counts)
-        if turn.part is None:
-            return self._borrow(pod, turn.container, given.containers, begun=True)
-        devices, wanted = given.containers[turn.part], turn.container.requested(self._number)
+        if mine.part is None:
+            return self._borrow(pod, mine.container, given.containers, begun=True)
+        devices, wanted = given.containers[mine.part], mine.container.requested(self._number)
         if len(devices) != wanted:
             return Broken(pod, f"container {name} asks for {wanted} cards and was assigned {len(devices)}", counts)
         served = self._served.get(pod.uid, Served()).segments  # the watch may be behind
         parts = [() if at in served else part for at, part in enumerate(left.containers)]
         parts += [()] * (len(given.containers) - len(parts))
-        if not parts[turn.part]:
-            return Work(pod, turn.part, turn.container, devices, begun=True, again=True, parts=len(parts))
-        return self._alone(pod, turn, order, parts, devices)
+        if not parts[mine.part]:
+            return Work(pod, mine.part, mine.container, devices, begun=True, again=True, parts=len(parts))
+        return self._alone(pod, mine, order, parts, devices)
 
     def _alone(
-        self, pod: NodePod, turn: Turn, order: Sequence[Turn], parts: Sequence[tuple[PodDevice, ...]],
+        self, pod: NodePod, mine: ContainerPart, order: Sequence[ContainerPart], parts: Sequence[tuple[PodDevice, ...]],
         devices: tuple[PodDevice, ...],
     ) -> Work:  # fmt: skip
         """With this part of the assignment the service of no other container begins or ends."""
-        others = [t for t in order if t is not turn and t.part is not None and parts[t.part]]
+        others = [t for t in order if t is not mine and t.part is not None and parts[t.part]]
         last = not any(other.container.requested(self._number) for other in others)
         passed = ", ".join(other.container.name for other in others) if last else ""
         warning = f"no GPU for {passed}: it asks for {self._memory} without {self._number}" if passed else ""
-        text = render_pod_devices([() if last or at == turn.part else part for at, part in enumerate(parts)])
-        segment = -1 if turn.part is None else turn.part
-        return Work(pod, segment, turn.container, devices, text, last, begun=True, warning=warning, parts=len(parts))
+        text = render_pod_devices([() if last or at == mine.part else part for at, part in enumerate(parts)])
+        segment = -1 if mine.part is None else mine.part
+        return Work(pod, segment, mine.container, devices, text, last, begun=True, warning=warning, parts=len(parts))
 
     def kubelet_restarted(self) -> None:
         """A kubelet registered us anew: what its predecessor was answered counts only where it was written down."""
@@ -225,7 +225,7 @@ class Matcher:
             return None
         given = parse_pod_devices(notes.get(names.VGPU_IDS, ""))
         left = parse_pod_devices(notes.get(names.DEVICES_TO_ALLOCATE, ""))
-        found = turns(pod, len(given.containers), self._number, self._memory)
+        found = container_parts(pod, len(given.containers), self._number, self._memory)
         reason = found if isinstance(found, str) else _flaw(given, left)
         if isinstance(found, str) or reason:
             return Broken(pod, reason, self._counts(pod)) if phase == ALLOCATING else None
@@ -234,7 +234,7 @@ class Matcher:
     def _next_turn(
         self,
         pod: NodePod,
-        order: Sequence[Turn],
+        order: Sequence[ContainerPart],
         given: Sequence[tuple[PodDevice, ...]],
         left: Sequence[tuple[PodDevice, ...]],
         allocated: AllocatedIds | None,
@@ -248,30 +248,30 @@ class Matcher:
             for t in order
             if allocated is not None and (pod.admitted or (pod.uid, t.container.name) in allocated)
         }
-        for turn in order:
-            if turn.part is not None and turn.container.name in written:
-                parts[turn.part] = ()  # whatever the annotation still has: the watch may be behind
+        for mine in order:
+            if mine.part is not None and mine.container.name in written:
+                parts[mine.part] = ()  # whatever the annotation still has: the watch may be behind
         begun = bool(served.segments) or served.inits > 0
         if list(given) != parts and (allocated is None or any(uid == pod.uid for uid, _ in allocated)):
             begun = True  # before this process; whoever only wrote so on a pod does not come first
         borrowing = 0
-        for position, turn in enumerate(order):
-            if not turn.container.requested(self._number):
+        for position, mine in enumerate(order):
+            if not mine.container.requested(self._number):
                 continue  # memory alone: it has a part, but the kubelet never calls for it
-            recorded = turn.container.name in written
-            if turn.part is None:
+            recorded = mine.container.name in written
+            if mine.part is None:
                 borrowing += 1
                 past = allocated is None and any(t.part is not None and not parts[t.part] for t in order[position:])
                 if borrowing > served.inits and not recorded and not past:
-                    return self._borrow(pod, turn.container, given, served.inits > 0)
-            elif given[turn.part] and len(given[turn.part]) != (count := turn.container.requested(self._number)):
-                reason = f"container {turn.container.name} asks for {count} cards and was assigned {len(given[turn.part])}"
+                    return self._borrow(pod, mine.container, given, served.inits > 0)
+            elif given[mine.part] and len(given[mine.part]) != (count := mine.container.requested(self._number)):
+                reason = f"container {mine.container.name} asks for {count} cards and was assigned {len(given[mine.part])}"
                 return Broken(pod, reason, frozenset({count}))
-            elif parts[turn.part]:
-                return self._consume(pod, turn, order, parts, begun)
-            elif allocated is not None and not recorded and given[turn.part] and turn.part not in served.segments:
+            elif parts[mine.part]:
+                return self._consume(pod, mine, order, parts, begun)
+            elif allocated is not None and not recorded and given[mine.part] and mine.part not in served.segments:
                 answered = bool(served.segments) or served.inits > 0
-                return Work(pod, turn.part, turn.container, given[turn.part], begun=answered, again=True, parts=len(given))
+                return Work(pod, mine.part, mine.container, given[mine.part], begun=answered, again=True, parts=len(given))
         return None
 
     def _stranger(self, pod: NodePod) -> Broken | None:
@@ -299,12 +299,13 @@ class Matcher:
         return Work(pod, INIT, container, devices, begun=begun, warning=warning)
 
     def _consume(
-        self, pod: NodePod, turn: Turn, order: Sequence[Turn], parts: Sequence[tuple[PodDevice, ...]], begun: bool
-    ) -> Work:
-        segment = turn.part
+        self, pod: NodePod, mine: ContainerPart, order: Sequence[ContainerPart], parts: Sequence[tuple[PodDevice, ...]],
+        begun: bool,
+    ) -> Work:  # fmt: skip
+        segment = mine.part
         assert segment is not None
         open_ = [t for t in order if t.part is not None and parts[t.part]]
-        last = not any(t.container.requested(self._number) for t in open_ if t is not turn)
+        last = not any(t.container.requested(self._number) for t in open_ if t is not mine)
         passed = [
             t.container.name
             for t in open_
@@ -313,7 +314,7 @@ class Matcher:
         rest = [() if last or i <= segment else part for i, part in enumerate(parts)]
         warning = f"no GPU for {', '.join(passed)}: it asks for {self._memory} without {self._number}" if passed else ""
         text = render_pod_devices(rest)
-        return Work(pod, segment, turn.container, parts[segment], text, last, begun, warning=warning, parts=len(parts))
+        return Work(pod, segment, mine.container, parts[segment], text, last, begun, warning=warning, parts=len(parts))
 
 
 def _flaw(given: PodDevices, left: PodDevices) -> str:

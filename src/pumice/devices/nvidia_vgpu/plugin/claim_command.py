@@ -18,11 +18,14 @@ class Worlds(StrEnum):
     SHARED = "shared"
     WHOLE = "whole"
     BOTH = "both"
+    HAMI = "hami"
 
 
 KubeletDir = Annotated[Path, flags.Option(envvar="KUBELET_DIR", help="The kubelet's own folder.")]
 CardWorlds = Annotated[
-    Worlds, flags.Option(help="Publish each card as shared, as whole, or as both; both needs a scheduler that counts shares.")
+    Worlds,
+    flags.Option(help="Publish each card as shared, as whole, or as both, which needs a scheduler that counts shares; "
+                 "hami: as shared, by the names of HAMi's driver."),
 ]
 
 
@@ -41,7 +44,7 @@ def nvidia(
     log_format: LogAs = LogFormat.TEXT,
     log_level: LogLevel = "",
 ) -> None:
-    """Serve claims for this node's NVIDIA cards (driver gpu.pumice.io)."""
+    """Serve claims for this node's NVIDIA cards (driver gpu.pumice.io; with --worlds hami hami-core-gpu.project-hami.io)."""
     from pumice.adapters.bookings.foreign import booking_dirs
     from pumice.devices.nvidia_vgpu.plugin import claim_daemon
 

@@ -63,7 +63,7 @@ TAINT_PROGRAM = f"{names.CLAIM_DRIVER}/program"
 class Settings:
     """Paths are the host's. ``kubelet_dir``: the kubelet's own folder. ``booking_dirs``: where `pumice run` books.
 
-    The claims' book is in the first of them. ``worlds``: whether a card is published as shared, whole, or both.
+    The claims' book is in the first of them. ``worlds``: whether a card is published as shared, whole, both, or by HAMi's names.
     ``health_address``: where pages are served; empty for nowhere.
     """
 
@@ -79,6 +79,10 @@ class Settings:
     worlds: str = claims.SHARED
     health_address: str = ""
     health_port: int = 0
+
+    @property
+    def driver(self) -> str:
+        return claims.driver_of(self.worlds)
 
 
 async def run(
@@ -113,7 +117,7 @@ async def _serve(
             await served.resume()
             page.watch, page.metrics = watch, served.metrics
             page.missing = lambda: [] if ready.is_set() else ["the kubelet, or the API server"]
-            driver = ClaimDriver(settings.kubelet_dir, names.CLAIM_DRIVER, served)
+            driver = ClaimDriver(settings.kubelet_dir, settings.driver, served)
             await driver.start()
             try:
                 await run_until(stop, watch.run(), served.keep_published(driver.registered, ready))
@@ -195,7 +199,8 @@ class NodeClaims:
         return [msgspec.structs.replace(one, checked=True) for one in found]
 
     def _decided(self, claim: Any, uid: str, holdings: claims.Holdings) -> PreparedClaim | str:
-        return claims.prepare(claim, uid, self.settings.node_name, self.watch.facts, holdings, self.mig.offers)
+        settings = self.settings
+        return claims.prepare(claim, uid, settings.node_name, self.watch.facts, holdings, self.mig.offers, settings.driver)
 
     def _index(self, uuid: str) -> int:
         return next((card.index for card in self.watch.facts if card.uuid == uuid), 0)
@@ -220,7 +225,7 @@ class NodeClaims:
         whole = await self.cluster.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
         mine = self._claims.get(claim.uid)
         if mine is not None:
-            if claims.stands(whole, mine, self.settings.node_name):
+            if claims.stands(whole, mine, self.settings.node_name, self.settings.driver):
                 return await self._cut_again(mine, await self._pods())
             log.warning("claim=%s has other devices now, and what it had is given back", mine.key)
             await self._drop([claim.uid])
@@ -412,4 +417,4 @@ class NodeClaims:
         taints = taints_of([card.uuid for card in watch.facts], (TAINT_UNHEALTHY, watch.unhealthy), (TAINT_IN_USE, held),
                            (TAINT_PROGRAM, await in_thread(self._foreign.look)))  # fmt: skip
         specs = partial(claims.slice_specs, node, watch.facts, self.settings.worlds, taints, offers=self.mig.offers)
-        await publish(self.cluster, node, specs)
+        await publish(self.cluster, node, specs, self.settings.driver)

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from pumice.devices.nvidia_vgpu.node import claims
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.wire import names
 from pumice.wire.kinds import NODES, RESOURCE_SLICES
+from pumice.wire.names import CLAIM_DRIVER
 
 log = logging.getLogger("pumice.node")
 
@@ -18,10 +18,10 @@ _LAST: Final = 2**63 - 1
 """The largest generation that the API server stores: an int64."""
 
 
-async def publish(cluster: Cluster, node: str, specs: Callable[[int], Sequence[Any]]) -> None:
+async def publish(cluster: Cluster, node: str, specs: Callable[[int], Sequence[Any]], driver: str = CLAIM_DRIVER) -> None:
     """Make the slices of this node's driver what ``specs`` (of a generation) says. A pool that was half written when its driver
     was killed, or changed by somebody else, is written anew as a whole. Raises ApiError."""
-    selector = f"spec.nodeName={node},spec.driver={names.CLAIM_DRIVER}"
+    selector = f"spec.nodeName={node},spec.driver={driver}"
     there = (await cluster.list(RESOURCE_SLICES, field_selector=selector))["items"]
     newest = max((one["spec"]["pool"]["generation"] for one in there), default=0)
     current = [one for one in there if one["spec"]["pool"]["generation"] == newest]

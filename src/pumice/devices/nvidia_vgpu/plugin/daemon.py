@@ -38,7 +38,7 @@ from pumice.effects.tasks import first
 from pumice.effects.vocabulary import EndPod, Event
 from pumice.model.errors import BadInput, Unavailable
 from pumice.node.pods import AllocatedIds
-from pumice.node.protocol import Conflict, Cut, Serve
+from pumice.node.protocol import Conflict, Partition, Serve
 from pumice.node.slices import known
 from pumice.ports.cards import CardFacts, Cards
 from pumice.ports.clock import Clock
@@ -288,7 +288,7 @@ class Slicing(Slicer):
             if (meta := pods.get(one.owner)) is not None:
                 await self._fail(meta, message)
 
-    async def cut(self, wanted: Cut) -> Serve | Conflict:
+    async def partition(self, wanted: Partition) -> Serve | Conflict:
         await self._ask()
         try:
             given = await self._call(lambda: self._cutter.cut(wanted.places, wanted.pod.uid, self._holds()))
@@ -313,7 +313,7 @@ class Slicing(Slicer):
             return
         await self._own.perform(Event.on_pod(pod, "Warning", GONE, message))
 
-    def _reported(self, wanted: Cut, given: Given) -> Event:
+    def _reported(self, wanted: Partition, given: Given) -> Event:
         made, removed = (", ".join(str(place) for place in places) for places in (given.made, given.removed))
         text = "; ".join(part for part in (made and f"cut {made}", removed and f"removed {removed}") if part)
         card = ", ".join(dict.fromkeys(place.card for place in wanted.places))

@@ -24,7 +24,7 @@ from pumice.scheduler.state.tasks import by_gang, by_queue
 def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     """Shares are parts of everything, pods and gangs are whole: what no queue can take within its share would lie idle for
     ever. It is lent pod by pod (gang by gang), to the queue that comes least over its share by it first, of equal ones to the
-    one that was lent something longest ago, as far as the plugins lend (``Allocatable.lends``)."""
+    one that was lent something longest ago, as far as the plugins lend (``Allocatable.may_borrow``)."""
     framework, state = cycle.framework, cycle.state
     waiting: dict[QueueState, list[Job]] = {}
     for job, found in cycle.attempts.items():
@@ -38,7 +38,7 @@ def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
 
     def line_up(queue: QueueState) -> None:
         excess = framework.excess(queue, lines[queue].first.unit())
-        heapq.heappush(order, ((-queue.priority, excess, queue.lent, framework.queue_order_key(queue)), queue))
+        heapq.heappush(order, ((-queue.priority, excess, queue.last_borrowed, framework.queue_order_key(queue)), queue))
 
     for queue in lines:
         line_up(queue)
@@ -48,8 +48,8 @@ def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
             return
         _, queue = heapq.heappop(order)
         job = lines[queue].take()
-        if framework.lends(queue, job.unit()) and _lend_to(cycle, job, failed_roles.setdefault(job, set())):
-            state.groups.lent(queue)
+        if framework.may_borrow(queue, job.unit()) and _lend_to(cycle, job, failed_roles.setdefault(job, set())):
+            state.groups.note_borrowed(queue)
             if queue.one_by_one:
                 state.scheduling_queue.released()  # for who came after it
             if job.pending:

@@ -158,7 +158,8 @@ def _redeem(cycle: Cycle, job: Job, elsewhere: frozenset[str]) -> None:
     missed: list[Task] = []
     for task in free:
         among, accept = cycle.among(task), agreed(cycle, task)
-        pays = framework.lends(job.queue, beside_others(task, task.cls.amounts))  # who was to go from elsewhere may have stayed
+        # who was to go from elsewhere may have stayed
+        pays = framework.may_borrow(job.queue, beside_others(task, task.cls.amounts))
         choice = cycle.placer.choose(task.cls, nodes[task.uid], accept, among) if pays else None
         if choice is None and pays and not bound_together(job):
             choice = cycle.placer.choose(task.cls, accept=accept, among=among)

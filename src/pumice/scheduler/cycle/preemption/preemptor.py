@@ -9,7 +9,7 @@ from typing import Final
 
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.domains import allowed
-from pumice.scheduler.cycle.preemption.search import Claim, Order, Room
+from pumice.scheduler.cycle.preemption.search import Candidate, Claim, Order
 from pumice.scheduler.cycle.preemption.victims import Prices, Scope, Unit
 from pumice.scheduler.cycle.queueing import affordable, agreed, beside_others
 from pumice.scheduler.cycle.statement import Evict, Nomination, Place, Statement, Step
@@ -145,7 +145,7 @@ class Preemptor:
             statement.nominate(task, future)
         return future is not None
 
-    def _cheapest(self, task: Task, trial: Trial, among: Among | None) -> Room | None:
+    def _cheapest(self, task: Task, trial: Trial, among: Among | None) -> Candidate | None:
         job = task.job
         assert job is not None
         short = not self.cycle.framework.allocatable(job.queue, beside_others(task, task.amounts))

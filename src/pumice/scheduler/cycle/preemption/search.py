@@ -31,7 +31,7 @@ from pumice.scheduler.state.nodes import Rows
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Candidate:
     """The pods to evict from (mostly) one node, and their cost."""
 
     row: int
@@ -78,7 +78,7 @@ class NodeSearch:
     def claimant(self) -> Task:
         return self.claim.task
 
-    def find(self) -> Room | None:
+    def find(self) -> Candidate | None:
         """The cheapest room; None where there is none."""
         ledger = self.placer.state.ledger
         allocated = ledger.by_node.get(self._node, {})
@@ -95,7 +95,7 @@ class NodeSearch:
                 found = self._cheapest(units)
         finally:
             self.trial.rollback()
-        return None if found is None else Room(self.row, tuple(found), self.prices.cost(found))
+        return None if found is None else Candidate(self.row, tuple(found), self.prices.cost(found))
 
     def _cheapest(self, units: Sequence[Unit]) -> list[Unit] | None:
         self._known.clear()
@@ -270,7 +270,7 @@ class Order:
 
     def cheapest(
         self, prices: Prices, trial: Statement, claim: Claim, whole: object, enough: Callable[[], bool] | None = None
-    ) -> Room | None:
+    ) -> Candidate | None:
         """The cheapest room; of equally cheap ones that of the first node by name. None where there is none, or where it is
         ``unfinished``. ``whole``: the trial of which this search is a part; ``enough``: whether to go on with it later."""
         self._refresh(whole)
@@ -279,8 +279,8 @@ class Order:
         self._cursor = self.placer.state.ledger.table.changes.end
         return room
 
-    def _search(self, prices: Prices, trial: Statement, claim: Claim, enough: Callable[[], bool] | None) -> Room | None:
-        heap, found, looked = self._heap, dict[int, Room](), 0
+    def _search(self, prices: Prices, trial: Statement, claim: Claim, enough: Callable[[], bool] | None) -> Candidate | None:
+        heap, found, looked = self._heap, dict[int, Candidate](), 0
         self.unfinished = False
         while heap:
             entry = heap[0]

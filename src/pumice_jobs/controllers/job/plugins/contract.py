@@ -18,8 +18,8 @@ TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """Where a pod stands: its task and its index there."""
+class Replica:
+    """One replica of a task: its Job, its task and its index there."""
 
     job: Job
     task: Task
@@ -39,7 +39,7 @@ class Plugin(Protocol):
         """Return the changes that follow the number of pods."""
         ...
 
-    def dress(self, pod: Json, seat: Seat, flags: Flags) -> None:
+    def on_pod_create(self, pod: Json, replica: Replica, flags: Flags) -> None:
         """Change a pod that is about to be made."""
         ...
 
@@ -48,7 +48,7 @@ class Plugin(Protocol):
         ...
 
 
-class Dresser:
+class PodPlugin:
     """A plugin that makes nothing beside the pods."""
 
     defaults: ClassVar[Flags] = {}
@@ -59,7 +59,7 @@ class Dresser:
     def following(self, job: Job, flags: Flags) -> Sequence[Follow]:
         return ()
 
-    def dress(self, pod: Json, seat: Seat, flags: Flags) -> None:
+    def on_pod_create(self, pod: Json, replica: Replica, flags: Flags) -> None:
         """Nothing to change."""
 
     def problem(self, job: Job, flags: Flags) -> str:

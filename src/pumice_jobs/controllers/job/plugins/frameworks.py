@@ -8,10 +8,10 @@ from typing import ClassVar
 from pumice.wire.batch import Job
 from pumice_jobs.controllers.job.phases import replicas
 from pumice_jobs.controllers.job.plugins.contract import (
-    Dresser,
     Flags,
     Json,
-    Seat,
+    PodPlugin,
+    Replica,
     add_env,
     add_port,
     all_containers,
@@ -29,13 +29,13 @@ MPI_PORT = 22
 MPI_PORT_NAME = "mpijob-port"
 
 
-class Mpi(Dresser):
+class Mpi(PodPlugin):
     defaults: ClassVar[Flags] = {"master": "master", "worker": "worker", "port": str(MPI_PORT)}
 
-    def dress(self, pod: Json, seat: Seat, flags: Flags) -> None:
-        worker = task_named(seat.job, flags["worker"])
-        if seat.task.name == flags["master"] and worker is not None:
-            add_env(all_containers(pod), variable("MPI_HOST", ",".join(hosts(seat.job, worker))))
+    def on_pod_create(self, pod: Json, replica: Replica, flags: Flags) -> None:
+        worker = task_named(replica.job, flags["worker"])
+        if replica.task.name == flags["master"] and worker is not None:
+            add_env(all_containers(pod), variable("MPI_HOST", ",".join(hosts(replica.job, worker))))
         add_port(containers(pod), MPI_PORT_NAME, port_of(flags, "port", MPI_PORT))
 
     def problem(self, job: Job, flags: Flags) -> str:
@@ -48,18 +48,18 @@ ROLES = ("ps", "worker", "chief", "evaluator")
 TENSORFLOW_PORT = 2222
 
 
-class Tensorflow(Dresser):
+class Tensorflow(PodPlugin):
     defaults: ClassVar[Flags] = {**{role: role for role in ROLES}, "port": str(TENSORFLOW_PORT)}
 
-    def dress(self, pod: Json, seat: Seat, flags: Flags) -> None:
-        job, port = seat.job, port_of(flags, "port", TENSORFLOW_PORT)
+    def on_pod_create(self, pod: Json, replica: Replica, flags: Flags) -> None:
+        job, port = replica.job, port_of(flags, "port", TENSORFLOW_PORT)
         if len(job.spec.tasks) == 1 and replicas(job) == 1:
             return
         playing = list(roles(job, flags, *ROLES))
         cluster = {role: [f"{host}:{port}" for host in hosts(job, task)] for role, task in playing}
-        mine = next((role for role, task in playing if task.name == seat.task.name), "")
+        mine = next((role for role, task in playing if task.name == replica.task.name), "")
         if mine:
-            text = json.dumps({"cluster": cluster, "task": {"type": mine, "index": seat.index}}, separators=(",", ":"))
+            text = json.dumps({"cluster": cluster, "task": {"type": mine, "index": replica.index}}, separators=(",", ":"))
             add_env(containers(pod), variable("TF_CONFIG", text))
 
 
@@ -78,21 +78,21 @@ done
 """
 
 
-class Pytorch(Dresser):
+class Pytorch(PodPlugin):
     defaults: ClassVar[Flags] = {
         "master": "master", "worker": "worker", "port": str(PYTORCH_PORT), "wait-master-enabled": "false",
         "wait-master-timeout": "300", "wait-master-image": "busybox:1.36.1",
     }  # fmt: skip
 
-    def dress(self, pod: Json, seat: Seat, flags: Flags) -> None:
-        job, port = seat.job, port_of(flags, "port", PYTORCH_PORT)
+    def on_pod_create(self, pod: Json, replica: Replica, flags: Flags) -> None:
+        job, port = replica.job, port_of(flags, "port", PYTORCH_PORT)
         master, worker = task_named(job, flags["master"]), task_named(job, flags["worker"])
-        if seat.task not in (master, worker):
+        if replica.task not in (master, worker):
             return
-        is_master = seat.task is master
+        is_master = replica.task is master
         size = sum(task.replicas for task in (master, worker) if task is not None)
         variables = [variable("MASTER_PORT", port), variable("WORLD_SIZE", size),
-                     variable("RANK", 0 if is_master else seat.index + (master is not None))]  # fmt: skip
+                     variable("RANK", 0 if is_master else replica.index + (master is not None))]  # fmt: skip
         if master is not None:
             variables.insert(0, variable("MASTER_ADDR", host(job, master, 0)))
         add_env(all_containers(pod), *variables)
@@ -113,15 +113,15 @@ def _wait_for(pod: Json, address: str, port: int, flags: Flags) -> None:
 RANK = "hccl/rankIndex"
 
 
-class HcclRank(Dresser):
+class HcclRank(PodPlugin):
     defaults: ClassVar[Flags] = {"master": "master", "worker": "worker"}
 
-    def dress(self, pod: Json, seat: Seat, flags: Flags) -> None:
-        master = task_named(seat.job, flags["master"])
-        if seat.task.name == flags["master"]:
-            rank = seat.index
-        elif seat.task.name == flags["worker"]:
-            rank = seat.index + (master.replicas if master is not None else 0)
+    def on_pod_create(self, pod: Json, replica: Replica, flags: Flags) -> None:
+        master = task_named(replica.job, flags["master"])
+        if replica.task.name == flags["master"]:
+            rank = replica.index
+        elif replica.task.name == flags["worker"]:
+            rank = replica.index + (master.replicas if master is not None else 0)
         else:
             return
         pod["metadata"]["annotations"].setdefault(RANK, str(rank))

@@ -13,10 +13,10 @@ from pumice.wire.kinds import SERVICES
 from pumice.wire.names import JOB_NAME, JOB_NAMESPACE, TASK_SPEC
 from pumice_jobs.controllers.job.effects import Ensure
 from pumice_jobs.controllers.job.plugins.contract import (
-    Dresser,
     Flags,
     Json,
-    Seat,
+    PodPlugin,
+    Replica,
     add_port,
     beside,
     containers,
@@ -29,7 +29,7 @@ PORTS = (("gcs", "port", 6379), ("dashboard", "dashboardPort", 8265), ("client",
 """Name of the port, flag, default."""
 
 
-class Ray(Dresser):
+class Ray(PodPlugin):
     defaults: ClassVar[Flags] = {
         "head": "head", "worker": "worker", "headContainer": "head", "workerContainer": "worker",
         **{flag: str(number) for _, flag, number in PORTS},
@@ -41,17 +41,17 @@ class Ray(Dresser):
         spec = {"selector": chosen, "ports": open_ports}
         return [Ensure(SERVICES, beside(job, SERVICES, f"{job.metadata.name}-head-svc", spec=spec))]
 
-    def dress(self, pod: Json, seat: Seat, flags: Flags) -> None:
+    def on_pod_create(self, pod: Json, replica: Replica, flags: Flags) -> None:
         numbers = dict(_ports(flags))
-        head = task_named(seat.job, flags["head"])
-        if seat.task is head:
+        head = task_named(replica.job, flags["head"])
+        if replica.task is head:
             main = _main(pod, flags["headContainer"])
             _start(main, f"ray start --head --block --dashboard-host=0.0.0.0 --port={numbers['gcs']}"
                          f" --dashboard-port={numbers['dashboard']} --ray-client-server-port={numbers['client']}")  # fmt: skip
             for name, number in numbers.items():
                 add_port([main], name, number)
-        elif seat.task.name == flags["worker"] and head is not None:
-            address = f"{host(seat.job, head, 0)}:{numbers['gcs']}"
+        elif replica.task.name == flags["worker"] and head is not None:
+            address = f"{host(replica.job, head, 0)}:{numbers['gcs']}"
             _start(_main(pod, flags["workerContainer"]), f"ray start --block --address={address}")
 
 

@@ -8,11 +8,11 @@ from typing import Final
 from pumice.wire.batch import Job
 from pumice_jobs.controllers.job.effects import Ensure, Follow
 from pumice_jobs.controllers.job.plugins.contract import (
-    Dresser,
     Flags,
     Json,
     Plugin,
-    Seat,
+    PodPlugin,
+    Replica,
     add_env,
     all_containers,
     parsed,
@@ -27,9 +27,9 @@ from pumice_jobs.controllers.job.plugins.svc import Svc
 
 # each container knows its pod's index
 
-class Env(Dresser):
-    def dress(self, pod: Json, seat: Seat, flags: Flags) -> None:
-        add_env(all_containers(pod), variable("VK_TASK_INDEX", seat.index), variable("VC_TASK_INDEX", seat.index))
+class Env(PodPlugin):
+    def on_pod_create(self, pod: Json, replica: Replica, flags: Flags) -> None:
+        add_env(all_containers(pod), variable("VK_TASK_INDEX", replica.index), variable("VC_TASK_INDEX", replica.index))
 
 
 # -- All plugins of Jobs, by name, in the order in which they change a pod --------------------------------------------
@@ -66,9 +66,9 @@ def following(job: Job) -> list[Follow]:
     return [each for _, plugin, flags in of(job) for each in plugin.following(job, flags)]
 
 
-def dress(pod: Json, seat: Seat) -> None:
-    for _, plugin, flags in of(seat.job):
-        plugin.dress(pod, seat, flags)
+def on_pod_create(pod: Json, replica: Replica) -> None:
+    for _, plugin, flags in of(replica.job):
+        plugin.on_pod_create(pod, replica, flags)
 
 
 def problem(job: Job) -> str:

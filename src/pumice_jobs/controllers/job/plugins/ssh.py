@@ -10,10 +10,10 @@ from pumice.wire.batch import Job
 from pumice.wire.kinds import SECRETS
 from pumice_jobs.controllers.job.effects import Ensure
 from pumice_jobs.controllers.job.plugins.contract import (
-    Dresser,
     Flags,
     Json,
-    Seat,
+    PodPlugin,
+    Replica,
     add_volume,
     all_containers,
     beside,
@@ -28,7 +28,7 @@ HOME = "/root/.ssh"
 PORT = 22
 
 
-class Ssh(Dresser):
+class Ssh(PodPlugin):
     defaults: ClassVar[Flags] = {"ssh-key-file-path": HOME, "ssh-private-key": "", "ssh-public-key": "", "ssh-port": str(PORT)}
 
     def objects(self, job: Job, flags: Flags) -> Sequence[Ensure]:
@@ -38,8 +38,8 @@ class Ssh(Dresser):
             with_keys(secret, flags["ssh-private-key"], flags["ssh-public-key"])
         return [Ensure(SECRETS, secret, keys=not given)]
 
-    def dress(self, pod: Json, seat: Seat, flags: Flags) -> None:
-        name, path = _secret(seat.job), flags["ssh-key-file-path"]
+    def on_pod_create(self, pod: Json, replica: Replica, flags: Flags) -> None:
+        name, path = _secret(replica.job), flags["ssh-key-file-path"]
         items = [{"key": key, "path": f".ssh/{key}"} for key in (PRIVATE, PUBLIC, AUTHORIZED, CONFIG)]
         secret = {"secretName": name, "items": items, "defaultMode": 0o600 if path == HOME else 0o644}
         mount = {"name": name, "mountPath": path, "subPath": ".ssh"}

@@ -11,10 +11,10 @@ from pumice.wire.kinds import CONFIGMAPS, NETWORK_POLICIES, SERVICES
 from pumice.wire.names import JOB_NAME, JOB_NAMESPACE
 from pumice_jobs.controllers.job.effects import Ensure, Follow
 from pumice_jobs.controllers.job.plugins.contract import (
-    Dresser,
     Flags,
     Json,
-    Seat,
+    PodPlugin,
+    Replica,
     add_env,
     add_volume,
     all_containers,
@@ -26,7 +26,7 @@ from pumice_jobs.controllers.job.plugins.contract import (
 MOUNT = "/etc/volcano"
 
 
-class Svc(Dresser):
+class Svc(PodPlugin):
     defaults: ClassVar[Flags] = {
         "publish-not-ready-addresses": "false", "disable-network-policy": "false", "inject-hosts-env": "true",
     }  # fmt: skip
@@ -48,8 +48,8 @@ class Svc(Dresser):
     def following(self, job: Job, flags: Flags) -> Sequence[Follow]:
         return [Follow(CONFIGMAPS, _config_map(job), {"data": _data(job)}, lost=_pods_names(job))]
 
-    def dress(self, pod: Json, seat: Seat, flags: Flags) -> None:
-        job, every = seat.job, all_containers(pod)
+    def on_pod_create(self, pod: Json, replica: Replica, flags: Flags) -> None:
+        job, every = replica.job, all_containers(pod)
         pod["spec"].setdefault("hostname", pod["metadata"]["name"])
         pod["spec"].setdefault("subdomain", job.metadata.name)
         name = _config_map(job)

@@ -12,7 +12,7 @@ from pumice.devices.ascend_hami.node.allocator import NpuAllocator
 from pumice.devices.ascend_hami.node.answer import Handshake, NpuSharing, registered
 from pumice.effects.vocabulary import PatchNode
 from pumice.node.pods import NodePod
-from pumice.node.protocol import Cut, Refuse, Serve
+from pumice.node.protocol import Partition, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place
 from pumice.wire.ascend_hami import (
@@ -64,7 +64,7 @@ def _limits(count: int, slot: tuple[NpuDevice, ...]) -> dict[str, int]:
 
 def served(decision: object) -> Serve:
     """Return the allocation after its claim is written."""
-    found = decision.then({}) if isinstance(decision, Cut) else decision
+    found = decision.then({}) if isinstance(decision, Partition) else decision
     assert isinstance(found, Serve), found
     return found
 
@@ -77,7 +77,7 @@ def patched(pod: NodePod, decision: Serve) -> NodePod:
 
 def test_a_slice_is_named_by_card_and_template_and_claimed_before_it_is_answered():
     decision = allocator().allocate([npu_pod("p", (BIG,))], ["any"])
-    assert isinstance(decision, Cut)
+    assert isinstance(decision, Partition)
     assert decision.places == (Place("U2", "vir02", 0),)
     assert served(decision).answer.env == {"ASCEND_VISIBLE_DEVICES": "1", "ASCEND_VNPU_SPECS": "vir02"}
 

@@ -13,7 +13,7 @@ from pumice.devices.ascend_hami.node.allocator import NpuAllocator
 from pumice.devices.ascend_hami.node.answer import NpuSharing
 from pumice.model.hardware.npu import NpuChip
 from pumice.node.pods import NodePod
-from pumice.node.protocol import Conflict, Cut, Outdated, Serve
+from pumice.node.protocol import Conflict, Outdated, Partition, Serve
 from pumice.ports.cards import CardFacts
 from pumice.wire import variables
 from pumice.wire.ascend_hami import (
@@ -55,7 +55,7 @@ def pod(name: str, device_requests: int, *given: Kept, kind: NpuChip = P310, adm
 
 def serve(plugin: NpuAllocator, *pods: NodePod) -> dict[str, str]:
     decision = plugin.allocate(pods, ["x"])
-    done = decision.then({}) if isinstance(decision, Cut) else decision
+    done = decision.then({}) if isinstance(decision, Partition) else decision
     assert isinstance(done, Serve), done
     plugin.settled(done)
     return dict(done.answer.env)
@@ -80,7 +80,7 @@ FORGED = [
 @pytest.mark.parametrize(("forged", "reported"), [row[1:] for row in FORGED], ids=[row[0] for row in FORGED])
 def test_what_differs_from_what_the_pod_asks_for_is_not_handed_out(forged: NodePod, reported: str) -> None:
     decision = allocator().allocate([forged], ["x"] * forged.spec.containers[0].requested(P310.resource))
-    assert not isinstance(decision, Serve | Cut | Conflict | None)
+    assert not isinstance(decision, Serve | Partition | Conflict | None)
     assert reported in decision.reason
 
 
@@ -176,7 +176,7 @@ def test_whatever_is_forged_no_card_is_given_away_twice() -> None:
                 late.metadata.annotations.update({key: forged[key] for key in rng.sample(sorted(forged), rng.randint(1, 3))})
             there.append(late)
             decision = plugin.allocate(there, ["x"])
-            done = decision.then({}) if isinstance(decision, Cut) else decision
+            done = decision.then({}) if isinstance(decision, Partition) else decision
             if isinstance(done, Serve):
                 plugin.settled(done)
                 done.pod.status.phase = "Running"

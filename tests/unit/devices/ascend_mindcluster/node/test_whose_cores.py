@@ -10,7 +10,7 @@ from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator
 from pumice.effects.vocabulary import PatchPod
 from pumice.model.hardware.npu import slice_kinds
 from pumice.node.pods import NodePod
-from pumice.node.protocol import Cut, Refuse, Serve
+from pumice.node.protocol import Partition, Refuse, Serve
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Place, Slice
 from pumice.wire.objects import Node, convert
@@ -46,14 +46,14 @@ def ids(count: int) -> list[str]:
 
 
 def served(decision: Any, number: str = "100") -> Serve:
-    assert isinstance(decision, Cut)
+    assert isinstance(decision, Partition)
     return decision.then({place: Slice(place, 0, number) for place in decision.places if place.profile})
 
 
 def test_of_two_pods_with_as_many_cores_the_one_that_was_placed_first_is_served_and_marked() -> None:
     pods = [waiting("p1", 2, "0-vir02", 5), waiting("p2", 2, "1-vir02_1c", 3)]
     decision = allocator().allocate(pods, ids(2))
-    assert isinstance(decision, Cut)
+    assert isinstance(decision, Partition)
     assert (decision.pod.key, decision.places) == ("ns/p2", (Place("U1", "vir02_1c", 1),))
     serve = served(decision)
     assert isinstance(serve.patch, PatchPod)
@@ -69,14 +69,14 @@ def test_a_number_of_cores_that_nobody_waits_for_gets_no_pod() -> None:
 @pytest.mark.parametrize(("time", "first"), [("", "p2"), ("soon", "p2"), (9, "p2"), (2, "p1")])
 def test_a_missing_or_bad_time_counts_as_the_latest(time: Any, first: str) -> None:
     decision = allocator().allocate([waiting("p1", 1, "0-vir01", time), waiting("p2", 1, "1-vir01", 3)], ids(1))
-    assert isinstance(decision, Cut)
+    assert isinstance(decision, Partition)
     assert decision.pod.metadata.name == first
 
 
 def test_pods_that_came_while_we_watched_are_served_as_they_came_because_the_kubelet_admits_them_so() -> None:
     pods = [waiting("late", 2, "0-vir02_1c", 3, arrival=2), waiting("early", 2, "1-vir02_1c", 5, arrival=1)]
     decision = allocator().allocate(pods, ids(2))
-    assert isinstance(decision, Cut)
+    assert isinstance(decision, Partition)
     assert decision.pod.metadata.name == "early"
 
 
@@ -98,7 +98,7 @@ def test_who_was_served_is_served_again_only_where_the_kubelet_has_lost_the_answ
     found = allocator()
     pod = waiting("p", 2, "0-vir02", TAKEN)
     assert found.allocate([pod], ids(2), frozenset({("uid-p", "c0")})) is None
-    assert isinstance(found.allocate([pod], ids(2), frozenset()), Cut)
+    assert isinstance(found.allocate([pod], ids(2), frozenset()), Partition)
 
 
 @pytest.mark.parametrize(

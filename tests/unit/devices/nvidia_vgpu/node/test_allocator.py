@@ -13,9 +13,10 @@ from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.effects.vocabulary import Event, PatchPod
 from pumice.node.pods import ContainerStatus, NodePod
-from pumice.node.protocol import Answer, Cut, Outdated, Refuse, Repeat, Serve
+from pumice.node.protocol import Answer, Outdated, Partition, Refuse, Repeat, Serve
 from pumice.ports.slices import Place, Slice
 from pumice.wire import limits_page, names
+from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.limits_page import GrantedCard, LimitsPage
 
 FAILED = {names.BIND_PHASE: "failed", names.VGPU_TIME: "18446744073709551615"}
@@ -78,10 +79,11 @@ def test_the_limits_follow_the_configuration(sharing, devices, expected):
     assert {key: env.get(key) for key in expected} == expected
 
 
+LENT = replace(REF, config=NvidiaConfig(bursts=True))
 BURST = {names.BURST_MEMORY: "8000", names.BURST_CORES: "80"}
 
 
-@pytest.mark.parametrize(("sharing", "burst"), [(REF, 8000), (replace(REF, factor=10), 80_000)])
+@pytest.mark.parametrize(("sharing", "burst"), [(LENT, 8000), (replace(LENT, factor=10), 80_000)])
 def test_the_page_says_how_far_a_container_may_go_beyond_its_ask_and_the_environment_what_it_asked(sharing, burst):
     got = serve(allocator(sharing), [pod("p", gives(A), annotations=BURST)], ["x"])
     page = limits_page.parse(got.answer.files[0].content)
@@ -94,13 +96,14 @@ def test_the_page_says_how_far_a_container_may_go_beyond_its_ask_and_the_environ
 @pytest.mark.parametrize(
     ("sharing", "devices", "notes", "said"),
     [
-        (REF, gives(A), {names.BURST_MEMORY: "3000"}, "is 3000, which is not above the 3000 of container train"),
-        (REF, gives(A), {names.BURST_MEMORY: "8Gi "}, "is not a whole number above 0"),
-        (REF, gives(A), {names.BURST_CORES: "500"}, "is not a percentage from 1 to 100"),
-        (REF, gives(A), {names.BURST_CORES: "50"}, "is 50, which is not above the 50 of container train"),
-        (REF, gives(A, 3000, 0), {names.BURST_CORES: "80"}, "has no core limit to exceed"),
-        (replace(REF, limit_cores=False), gives(A), BURST, "no cores are limited on this node"),
-        (replace(REF, mps=True), gives(A), BURST, "shared by MPS"),
+        (LENT, gives(A), {names.BURST_MEMORY: "3000"}, "container train: pumice.io/burst-memory: 3000 is not above"),
+        (LENT, gives(A), {names.BURST_MEMORY: "8Gi "}, "is not a whole number above 0"),
+        (LENT, gives(A), {names.BURST_CORES: "500"}, "is not a percentage from 1 to 100"),
+        (LENT, gives(A), {names.BURST_CORES: "50"}, "50 is not above the 50 that were asked for"),
+        (LENT, gives(A, 3000, 0), {names.BURST_CORES: "80"}, "that has no core limit to exceed"),
+        (replace(LENT, limit_cores=False), gives(A), BURST, "no cores are limited on this node"),
+        (REF, gives(A), BURST, "has no nvidia.bursts: true"),
+        (replace(LENT, mps=True), gives(A), BURST, "shared by MPS"),
     ],
 )
 def test_a_burst_that_is_not_served_is_told_on_the_pod(sharing, devices, notes, said):
@@ -332,7 +335,7 @@ AMPERE = card(0, A, name="NVIDIA A100-SXM4-80GB", mib=81920, mig=True)
 
 def cut(decision: object, uuids: Mapping[Place, str]) -> Serve:
     """Return the answer once the slices exist."""
-    assert isinstance(decision, Cut)
+    assert isinstance(decision, Partition)
     return decision.then({place: Slice(place, 1, uuids[place], nodes=("/dev/nvidia-caps/nvidia-cap30",))
                           for place in decision.places})  # fmt: skip
 
@@ -341,7 +344,7 @@ def test_a_slot_is_a_place_of_the_card_and_its_container_gets_nothing_but_the_sl
     """Spec nvidia-device-plugin 12.4 and 21.7: position 3 of group2 is its 1g.10gb."""
     one = pod("p", f"{A}[group2-3],NVIDIA,8000,0:")
     decision = allocator(cards=(AMPERE,)).allocate([one], ["x"])
-    assert isinstance(decision, Cut)
+    assert isinstance(decision, Partition)
     assert decision.places == (Place(A, "1g.10gb", 6),)
     served = cut(decision, {Place(A, "1g.10gb", 6): "MIG-M1"})
     assert served.answer == Answer(env={"NVIDIA_VISIBLE_DEVICES": "MIG-M1"})
@@ -350,7 +353,7 @@ def test_a_slot_is_a_place_of_the_card_and_its_container_gets_nothing_but_the_sl
 
 def test_a_place_outside_the_groups_is_cut_where_it_says():
     decision = allocator(cards=(AMPERE,)).allocate([pod("p", f"{A}[2g.20gb@4],NVIDIA,18000,0:")], ["x"])
-    assert isinstance(decision, Cut)
+    assert isinstance(decision, Partition)
     assert decision.places == (Place(A, "2g.20gb", 4),)
 
 

@@ -13,7 +13,7 @@ from kit.virtual_time import run_virtually
 from tests.unit.jobs.apps.controller.test_share_hours import BUSY, LIMIT, USED, World, world
 
 from pumice.claims.reading import slice_of
-from pumice.devices.nvidia_vgpu.node.claims import BOTH, owner_of, slice_object, slice_specs
+from pumice.devices.nvidia_vgpu.node.claims import BOTH, HAMI, owner_of, slice_object, slice_specs
 from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds
@@ -41,6 +41,7 @@ def allocated(device: str, memory: str = "", cores: str = "", driver: str = "gpu
 
 @pytest.mark.parametrize(("claim", "held"), [
     (allocated("gpu-0-shared", "8Gi", "50"), [(MODEL, "vgpu", 1, 0.25, 0.5)]),
+    (allocated("hami-gpu-0", "8Gi", "0", driver="hami-core-gpu.project-hami.io"), [(MODEL, "vgpu", 1, 0.25, 0)]),
     (allocated("gpu-1"), [(MODEL, "whole", 1, 1, 1)]),
     (allocated("gpu-2-mig-1g5gb-19-4"), [("NVIDIA-NVIDIA A100-SXM4-40GB", "mig", 1, 0.12, 1 / 7)]),
     (allocated("gpu-0-shared", "900Gi", "-5"), [(MODEL, "vgpu", 1, 1, 0)]),
@@ -50,7 +51,7 @@ def allocated(device: str, memory: str = "", cores: str = "", driver: str = "gpu
 ])  # fmt: skip
 def test_what_a_claim_holds_is_a_part_of_a_card_as_the_driver_publishes_it(claim: dict[str, Any], held: Any) -> None:
     published = Published()
-    for obj in slices(*CARDS, SLICED):
+    for obj in slices(*CARDS, SLICED) + slices(CARDS[0], worlds=HAMI):
         published.put(slice_of(obj))
     found = published.shares_of(claim)
     assert (found is None) is (held is None)
