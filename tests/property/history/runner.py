@@ -26,6 +26,8 @@ VOTES = SCHEDULER_CONF.replace("    enablePreemptable: false\n", "")
 minimum goes, and a pod of its own is a gang of one."""
 
 
+OWN_REPORTS = "configurations:\n- name: init-params\n  arguments: {useClusterInfoManager: \"false\"}\n"
+"""The scheduler reads what each node's plugin reports, without a component that gathers it."""
 MOVING = "configurations:\n- name: defrag\n  arguments: {pumice.interval: 1s, pumice.min-age: 1s, pumice.max-moves: 3}\n"
 
 
@@ -62,6 +64,10 @@ APART = {
     "held for gangs": SCHEDULER_CONF.replace("name: gang\n", "name: gang\n    arguments:\n      pumice.gangReservation: 20s\n"),
     "moved by the scheduler": MOVING + SCHEDULER_CONF.replace("allocate, backfill", "allocate, backfill, defrag").replace(
         "SchedulePolicy: lookahead", "SchedulePolicy: spread"),
+    "NPUs cut on demand": OWN_REPORTS + _without("proportion").replace(
+        VGPU_ENABLE, f"{VGPU_ENABLE}\n      deviceshare.AscendMindClusterVNPUEnable: true"),
+    "NPUs in HAMi's mode": _without("proportion").replace(
+        VGPU_ENABLE, f"{VGPU_ENABLE}\n      deviceshare.AscendHAMiVNPUEnable: true"),
 }
 """Configurations that are played only where they are asked for."""
 

@@ -22,12 +22,27 @@ from kit.faulty_cluster import SYSTEM, FaultyCluster, faulty_cluster
 from kit.virtual_time import VirtualClock, VirtualLoop
 from tests.property.history.door import Door
 from tests.property.history.registry import Op, View
-from tests.property.plane import judge
-from tests.property.plane.kinds import BOUND, BOUNDED, CENTRAL, MODE, NEVER, NODES, PLANE, PROCESSES, SLICED, URGENT
+from tests.property.plane import judge, npu_judge, npu_kinds
+from tests.property.plane.kinds import (
+    BOUND,
+    BOUNDED,
+    CENTRAL,
+    CUT,
+    HAMI,
+    MODE,
+    NEVER,
+    NODES,
+    PLANE,
+    PROCESSES,
+    SLICED,
+    URGENT,
+)
 from tests.property.plane.node import NUMBER, Node, Running
+from tests.property.plane.npus import CHIP, CORE, CORES, MODEL, CutNode, HamiNode, NpuNode
 from tests.property.plane.processes import Connection, Doom, Fault, Process
 
 from pumice.apps.scheduler import daemon as scheduler
+from pumice.audit.card_rules import HELD
 from pumice.model.amount import MIB
 from pumice.ports.cards import LOST, CardEvent, CardFacts
 from pumice.ports.cluster import ApiError, Resource
@@ -41,9 +56,11 @@ RESOURCES: dict[str, Resource] = {
     "pods": kinds.PODS, "podgroups": volcano.POD_GROUPS, "jobs": volcano.JOBS, "deployments": kinds.DEPLOYMENTS}  # fmt: skip
 OF_KIND = {"Pod": "pods", "PodGroup": "podgroups", "Job": "jobs", "Deployment": "deployments"}
 CARDS, MIB_EACH, MIB_SLICED = 2, 16000, 24576
-CONFS = ("no shares", "no shares", "making room by importance", "capacity")
+CONFS = ("no shares", "NPUs cut on demand", "making room by importance", "capacity",
+         "no shares", "NPUs in HAMi's mode", "making room by importance", "capacity")  # fmt: skip
 """The configurations of the histories, in turn by seed: where queues had shares, a gang that was let in would keep others out, as
 in Volcano."""
+BIND_PHASES = ("volcano.sh/bind-phase", "hami.io/bind-phase")
 LEASE, HANDED_OUT = "volcano", "pumice.io/vgpu-handed-out"
 STORM = 400
 """So many writes within a second are more than any decision of one process needs in a cluster of three nodes."""
@@ -53,6 +70,7 @@ CALM, SWEPT = 240.0, 200.0
 """Seconds without faults after which everything that can run runs, and after which all that ended is swept."""
 PROMPT = 45.0
 """Seconds without faults after which what a queue releases is had at once."""
+WHOLE_CHIPS = {CUT: {CORE: str(CORES)}, HAMI: {CHIP: "1"}}
 FOREVER = 1e9
 """The budget of a cycle: real time has no part in the story."""
 
@@ -69,6 +87,7 @@ class PlaneDoor(Door):
     def __init__(self, conf: str, rng: Random) -> None:
         super().__init__(conf, rng)
         self.makes_room, self.bounds_queues = "preempt" in conf, "name: capacity" in conf
+        self.name = CUT if "MindCluster" in conf else HAMI if "AscendHAMi" in conf else PLANE
         self.clock = VirtualClock()
         self.struck: Counter[tuple[str, str]] = Counter()
         self.faults = 0
@@ -92,11 +111,15 @@ class PlaneDoor(Door):
         self.given: dict[str, Json] = {}
         """Pods as they were first seen on a node, by UID."""
         self.root = Path(tempfile.mkdtemp(prefix="plane", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-        self.nodes = {name: Node(name, _cards(name), self.root / name, Random(rng.random()), self._started) for name in NODES}
+        self.nodes = {name: self._node(name, Random(rng.random())) for name in NODES}
         self.processes: dict[str, Process] = {}
 
     def beginning(self, view: View, rng: Random) -> list[Op]:
         return []
+
+    def _node(self, name: str, rng: Random) -> Node:
+        sort = {CUT: CutNode, HAMI: HamiNode}.get(self.name, Node) if name == SLICED else Node
+        return sort(name, _cards(name, npus=sort is not Node), self.root / name, rng, self._started)
 
     async def begin(self) -> None:
         self.hands: FaultyCluster = await faulty_cluster(self.clock)
@@ -261,8 +284,7 @@ class PlaneDoor(Door):
     # -- what holds -------------------------------------------------------------------------------------------------------
 
     def _started(self, node: Node, one: Running) -> None:
-        wrong = judge.wrong_containers([(one.pod, one.container, one.seen)], self.given, node.lies())
-        for text in wrong:
+        for text in judge.wrong_containers([(one.pod, one.container, one.seen)], self.given, node.lies()):
             self.checker.complain("grant", f"at its start on {node.name}: {text}")
 
     def _listed(self, resource: Resource) -> list[Json]:
@@ -283,7 +305,7 @@ class PlaneDoor(Door):
             self.store.tables[kind] = {Store.key(obj): obj for obj in self._listed(RESOURCES[name])}
         for pod in self.store.tables["Pod"].values():
             if pod["spec"].get("nodeName"):
-                self.given.setdefault(pod["metadata"]["uid"], pod)
+                self.given.setdefault(pod["metadata"]["uid"], _bound(pod))
         placed = Counter(judge.group_of(pod) for pod in self.store.tables["Pod"].values() if pod["spec"].get("nodeName"))
         for key, group in self.store.tables["PodGroup"].items():
             if placed[key] >= group["spec"].get("minMember", 1):
@@ -313,11 +335,13 @@ class PlaneDoor(Door):
         nodes = self._listed(kinds.NODES)
         for text in judge.wrong_containers(self._running(), self.given, self._lies()):
             self.checker.complain("grant", text)
+        for text in (text for node in self.nodes.values() if isinstance(node, NpuNode) for text in node.wrong(self.given)):
+            self.checker.complain("grant", text)
         for text in judge.over(self._running(), nodes):
             self.checker.complain("over", text)
         runs = {pod["metadata"]["uid"] for pod, _, _ in self._running()}
         refused = {pod["metadata"]["uid"] for pod in self.store.tables["Pod"].values()
-                   if pod["metadata"].get("annotations", {}).get("volcano.sh/bind-phase") == "failed"} - runs  # fmt: skip
+                   if "failed" in map(pod["metadata"].get("annotations", {}).get, BIND_PHASES)} - runs  # fmt: skip
         for text in judge.impossible_gangs(list(self.store.tables["Pod"].values()), NEVER):
             self.checker.complain("gang", text)
         torn = [] if self.schedulers_hurt else judge.torn_gangs(self._unforged(), list(self.store.tables["PodGroup"].values()),
@@ -380,9 +404,12 @@ class PlaneDoor(Door):
         """In the empty cluster, pods that want whole cards get all there are."""
         for at in range(CARDS * len(NODES)):
             sliced = at < CARDS
-            pod = objects.pod(f"last-{at}", mib=MIB_SLICED if sliced else MIB_EACH, cores=None if sliced else 100,
-                              annotations={MODE: "mig"} if sliced else None)  # fmt: skip
-            pod["metadata"] = {key: pod["metadata"][key] for key in ("name", "namespace", "annotations")}
+            if sliced and (whole := WHOLE_CHIPS.get(self.name)) is not None:
+                pod = objects.pod(f"last-{at}", limits=whole, labels=npu_kinds.cores(self.rng)[1])
+            else:
+                pod = objects.pod(f"last-{at}", mib=MIB_SLICED if sliced else MIB_EACH, cores=None if sliced else 100,
+                                  annotations={MODE: "mig"} if sliced else None)  # fmt: skip
+            pod["metadata"] = {key: pod["metadata"][key] for key in ("name", "namespace", "annotations", "labels")}
             del pod["status"]
             await self.hands.create(kinds.PODS, pod, "default")
         for text in await self._until_none(self._unserved, CALM):
@@ -441,7 +468,8 @@ class PlaneDoor(Door):
         journals = [(node, node.root / "hook" / "vgpu" / "mig.json") for node in self.nodes.values()]
         cut = [text for node, path in journals for text in
                judge.left_of_cutting(path.read_text() if path.exists() else "", node.lies(), node.halves())]  # fmt: skip
-        return [*(f"{pod} stays" for pod in self.store.tables["Pod"]), *left, *cut]
+        stays = [text for node in self.nodes.values() for text in node.stays()]
+        return [*(f"{pod} stays" for pod in self.store.tables["Pod"]), *left, *cut, *stays]
 
 
 def _stored(resource: Resource) -> str:
@@ -449,7 +477,17 @@ def _stored(resource: Resource) -> str:
     return f"{resource.group or 'v1'}/{resource.plural}"
 
 
-def _cards(node: str) -> tuple[CardFacts, ...]:
+def _bound(pod: Json) -> Json:
+    """Return a pod without the shares that its owner alone says it has: it asks for NPUs."""
+    if not npu_judge.asks(pod):
+        return pod
+    notes = {key: text for key, text in pod["metadata"].get("annotations", {}).items() if key != HELD}
+    return {**pod, "metadata": {**pod["metadata"], "annotations": notes}}
+
+
+def _cards(node: str, *, npus: bool) -> tuple[CardFacts, ...]:
+    if npus:
+        return tuple(CardFacts(at, f"NPU-{node}-{at}", MODEL, 24 << 30, minor=at) for at in range(CARDS))
     if node == SLICED:
         return tuple(CardFacts(at, f"GPU-{node}-{at}", "NVIDIA A30", MIB_SLICED * MIB, minor=at, mig=True) for at in range(CARDS))
     return tuple(CardFacts(at, f"GPU-{node}-{at}", "Tesla V100-SXM2-16GB", MIB_EACH * MIB, minor=at) for at in range(CARDS))

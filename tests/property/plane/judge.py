@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.fake_cluster import Json
+from tests.property.plane import npu_judge
 
 from pumice.audit.amounts import quantity
 from pumice.audit.auditor import Books
@@ -114,7 +115,8 @@ def booked_twice(nodes: list[Json], pods: list[Json], refused: set[str]) -> list
     placed = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") not in ("Succeeded", "Failed")
               and p["metadata"]["uid"] not in refused]  # fmt: skip
     undecided = [text for pod in placed for text in books.take(pod)]
-    return [*undecided, *(text for node in nodes for text in books.cards_over(node["metadata"]["name"]))]
+    names = [node["metadata"]["name"] for node in nodes]
+    return [*undecided, *(text for name in names for text in (*books.cards_over(name), *books.others_over(name)))]
 
 
 ENDED = ("pumice.io/devices-refused", "pumice.io/slice-gone")
@@ -205,6 +207,8 @@ def _has_slot(groups: list[str], memory: int) -> bool:
 
 def _place(pod: Json, nodes: list[Json], pods: list[Json]) -> str:
     """Return the first node that has what the pod asks for; empty where none has."""
+    if npu_judge.asks(pod):
+        return npu_judge.place(pod, nodes, pods)
     placed = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") not in ("Succeeded", "Failed")]
     if pod["metadata"].get("annotations", {}).get("volcano.sh/vgpu-mode") == "mig":
         return _sliced_place(pod, nodes, placed)
@@ -293,11 +297,12 @@ def impossible_gangs(pods: list[Json], never: str) -> list[str]:
 
 def torn_gangs(pods: list[Json], groups: list[Json], stood: set[str], disturbed: set[str], *, owned: bool = True) -> list[str]:
     """Return a sentence for each gang that never stood whole and of which a part has nodes. ``stood``: UIDs of groups;
-    ``disturbed``: of those of which others took a pod away; ``owned``: those alone that a controller would make anew."""
+    ``disturbed``: of those of which others took a pod away; ``owned``: those alone that a controller would make anew. Who failed
+    holds nothing, and whether his gang goes on is the controller's to say."""
     found = []
     for group in groups:
         uid, minimum = group["metadata"]["uid"], group["spec"].get("minMember", 1)
-        members = _members(group, pods)
+        members = [p for p in _members(group, pods) if p["status"].get("phase") != "Failed"]
         placed = [p for p in members if p["spec"].get("nodeName")]
         again = all(any(o.get("controller") for o in p["metadata"].get("ownerReferences", ())) for p in placed)
         if placed and (again or not owned) and len(placed) < minimum <= len(members) and uid not in stood | disturbed:

@@ -20,9 +20,10 @@ BOUNDED, BOUND = "bounded", 2
 WHOLE = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "16000", "volcano.sh/vgpu-cores": "100"}
 """All of a card that is shared."""
 
-PLANE = "plane"
+PLANE, CUT, HAMI = "plane", "plane with NPUs cut on demand", "plane with NPUs in HAMi's mode"
+PLANES = (PLANE, CUT, HAMI)
 NODES, SLICED = ("n0", "n1", "m0"), "m0"
-"""``m0`` has cards in MIG mode, the others share theirs."""
+"""``m0`` has cards in MIG mode, or else NPUs; the others share theirs."""
 CENTRAL = ("scheduler a", "scheduler b", "controller", "kube-controllers")
 PROCESSES = (*CENTRAL, *(f"{part} {node}" for node in NODES for part in ("kubelet", "plugin")))
 GRACE = (0, 0, 3, 20)
@@ -98,7 +99,7 @@ def _emptied(view: View) -> list[Op]:
 # -- workloads --------------------------------------------------------------------------------------------------------------
 
 
-@kind("pods with shares come", 14, PLANE)
+@kind("pods with shares come", 14, *PLANES)
 def pods_come(view: View, rng: Random) -> list[Op]:
     return _pods(f"p{rng.getrandbits(24):06x}", rng, slices=False)
 
@@ -130,7 +131,7 @@ def filled(view: View, rng: Random) -> list[Op]:
     return [_create("pods", pod) for pod in (*shared, *sliced)]
 
 
-@kind("urgent pods come to a full cluster", 4, PLANE)
+@kind("urgent pods come to a full cluster", 4, *PLANES)
 def urgent_come(view: View, rng: Random) -> list[Op]:
     name = f"u{rng.getrandbits(24):06x}"
     urgent = [make(f"{name}-{at}", rng, priorityClassName=URGENT) for at in range(rng.choice((1, 1, 2, 4)))]
@@ -139,7 +140,7 @@ def urgent_come(view: View, rng: Random) -> list[Op]:
     return [*filled(view, rng), {"do": "wait", "seconds": rng.choice((0.1, 1.0, 3.0))}, *(_create("pods", pod) for pod in urgent)]
 
 
-@kind("a pod on the plane is replaced while it goes", 4, PLANE)
+@kind("a pod on the plane is replaced while it goes", 4, *PLANES)
 def replaced(view: View, rng: Random) -> list[Op] | None:
     """As in a rolling update."""
     found = _some(view, rng, "Pod", lambda pod: pod["status"].get("phase") == "Running")
@@ -147,13 +148,15 @@ def replaced(view: View, rng: Random) -> list[Op] | None:
         return None
     name = f"h{rng.getrandbits(24):06x}"
     notes = {key: text for key, text in found["metadata"].get("annotations", {}).items() if key == MODE}
+    labels = {key: text for key, text in found["metadata"].get("labels", {}).items() if key.startswith(("ring-", "vnpu-"))}
     keep = ("schedulerName", "containers", "restartPolicy", "terminationGracePeriodSeconds")
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "annotations": notes},
+    meta = {"name": name, "namespace": "default", "annotations": notes, "labels": labels}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta,
            "spec": {key: found["spec"][key] for key in keep if key in found["spec"]}}  # fmt: skip
     return [{"do": "delete", "kind": "Pod", "key": Store.key(found), "now": False}, _create("pods", pod)]
 
 
-@kind("a gang of pods comes", 4, PLANE)
+@kind("a gang of pods comes", 4, *PLANES)
 def gang_comes(view: View, rng: Random) -> list[Op]:
     name, size = f"g{rng.getrandbits(24):06x}", rng.randint(2, 5)
     group = objects.group(name, minimum=rng.randint(2, size))
@@ -166,7 +169,7 @@ def gang_comes(view: View, rng: Random) -> list[Op]:
     return ops
 
 
-@kind("a gang comes that can never stand", 4, PLANE)
+@kind("a gang comes that can never stand", 4, *PLANES)
 def too_large(view: View, rng: Random) -> list[Op]:
     """It wants one card more than there are that are shared: none of it may ever have a node."""
     name, size = f"{NEVER}{rng.getrandbits(24):06x}", 5
@@ -179,7 +182,7 @@ def too_large(view: View, rng: Random) -> list[Op]:
     return [_create("podgroups", group), *(_create("pods", pod) for pod in pods)]
 
 
-@kind("a Job of Volcano's comes", 4, PLANE)
+@kind("a Job of Volcano's comes", 4, *PLANES)
 def job_comes(view: View, rng: Random) -> list[Op]:
     name, replicas = f"j{rng.getrandbits(24):06x}", rng.randint(1, 4)
     pod = make("x", rng)
@@ -194,7 +197,7 @@ def job_comes(view: View, rng: Random) -> list[Op]:
                              "metadata": {"name": name, "namespace": "default"}, "spec": spec})]  # fmt: skip
 
 
-@kind("pods of a queue with a limit come while nothing befalls anybody", 3, PLANE)
+@kind("pods of a queue with a limit come while nothing befalls anybody", 3, *PLANES)
 def bounded_come(view: View, rng: Random) -> list[Op]:
     """More than its limit lets in; each is a small share of a card, so that the limit alone keeps them waiting, and the next ones
     have what the first ones release."""
@@ -207,7 +210,7 @@ def bounded_come(view: View, rng: Random) -> list[Op]:
             {"do": "wait", "seconds": 12.0}]  # fmt: skip
 
 
-@kind("a Deployment comes", 2, PLANE)
+@kind("a Deployment comes", 2, *PLANES)
 def deployment_comes(view: View, rng: Random) -> list[Op]:
     name = f"d{rng.getrandbits(24):06x}"
     pod = make("x", rng)
@@ -219,7 +222,7 @@ def deployment_comes(view: View, rng: Random) -> list[Op]:
                                     "metadata": {"name": name, "namespace": "default"}, "spec": spec})]  # fmt: skip
 
 
-@kind("something is deleted", 7, PLANE)
+@kind("something is deleted", 7, *PLANES)
 def deleted(view: View, rng: Random) -> list[Op] | None:
     kind_ = rng.choice(("Pod", "Pod", "Pod", "Job", "Deployment", "PodGroup"))
     found = _some(view, rng, kind_)
@@ -228,7 +231,7 @@ def deleted(view: View, rng: Random) -> list[Op] | None:
     return [{"do": "delete", "kind": kind_, "key": Store.key(found), "now": rng.random() < 0.2}]
 
 
-@kind("an owner writes on a pod what a scheduler would", 2, PLANE)
+@kind("an owner writes on a pod what a scheduler would", 2, *PLANES)
 def forged(view: View, rng: Random) -> list[Op] | None:
     found = _some(view, rng, "Pod")
     if found is None:
@@ -242,19 +245,19 @@ def forged(view: View, rng: Random) -> list[Op] | None:
 # -- what befalls processes ---------------------------------------------------------------------------------------------------
 
 
-@kind("a process is killed between two of its effects", 10, PLANE)
+@kind("a process is killed between two of its effects", 10, *PLANES)
 def killed(view: View, rng: Random) -> list[Op]:
     process, only = _aimed(rng)
     return [{"do": "kill", "process": process, "writes": rng.choice((0, 0, 1, 2, 3, 7)) if not only else rng.choice((0, 0, 1)),
              "done": rng.random() < 0.5, "only": only, "at once": rng.random() < 0.3}]  # fmt: skip
 
 
-@kind("a process is told to end", 2, PLANE)
+@kind("a process is told to end", 2, *PLANES)
 def ended(view: View, rng: Random) -> list[Op]:
     return [{"do": "end", "process": _process(rng)}]
 
 
-@kind("writes fail", 10, PLANE)
+@kind("writes fail", 10, *PLANES)
 def writes_fail(view: View, rng: Random) -> list[Op]:
     code = rng.choice(CODES)
     process, only = _aimed(rng)
@@ -262,28 +265,28 @@ def writes_fail(view: View, rng: Random) -> list[Op]:
              "done": code in (0, 500, 503, 504) and rng.random() < 0.5}]  # fmt: skip
 
 
-@kind("a process cannot reach the API server", 5, PLANE)
+@kind("a process cannot reach the API server", 5, *PLANES)
 def away(view: View, rng: Random) -> list[Op]:
     return [{"do": "away", "process": _process(rng), "seconds": rng.choice((1.0, 6.0, 20.0, 60.0)), "lists": rng.random() < 0.5}]
 
 
-@kind("watches end", 5, PLANE)
+@kind("watches end", 5, *PLANES)
 def watches_end(view: View, rng: Random) -> list[Op]:
     return [{"do": "hang up", "process": _process(rng), "forget": rng.random() < 0.5, "seconds": rng.choice((0.0, 3.0, 30.0))}]
 
 
-@kind("a clock is set", 2, PLANE)
+@kind("a clock is set", 2, *PLANES)
 def clock_set(view: View, rng: Random) -> list[Op]:
     return [{"do": "clock", "process": _process(rng), "seconds": rng.choice((-3600.0, -5.0, 30.0, 7200.0))}]
 
 
-@kind("a process is stopped for a while and goes on", 4, PLANE)
+@kind("a process is stopped for a while and goes on", 4, *PLANES)
 def stopped(view: View, rng: Random) -> list[Op]:
     return [{"do": "stop", "process": rng.choice((_process(rng), "scheduler a", "scheduler b")),
              "seconds": rng.choice((3.0, 12.0, 20.0, 40.0))}]  # fmt: skip
 
 
-@kind("whoever leads is stopped amid its Bindings", 2, PLANE)
+@kind("whoever leads is stopped amid its Bindings", 2, *PLANES)
 def stopped_amid(view: View, rng: Random) -> list[Op]:
     """Of a gang, which are sent again and again; meanwhile the standby takes over."""
     gang = gang_comes(view, rng)
@@ -294,7 +297,7 @@ def stopped_amid(view: View, rng: Random) -> list[Op]:
             {"do": "wait", "seconds": 30.0}]  # fmt: skip
 
 
-@kind("whoever leads cannot reach the API server for longer than its lease lasts, and pods come then", 2, PLANE)
+@kind("whoever leads cannot reach the API server for longer than its lease lasts, and pods come then", 2, *PLANES)
 def cut_off(view: View, rng: Random) -> list[Op]:
     return [{"do": "away", "process": f"scheduler {rng.choice('ab')}", "seconds": 25.0, "lists": False},
             {"do": "wait", "seconds": rng.choice((24.0, 25.0, 26.0))}, *pods_come(view, rng), *pods_come(view, rng),
@@ -313,7 +316,7 @@ def _whole_job(name: str) -> Json:
             "metadata": {"name": name, "namespace": "default"}, "spec": spec}  # fmt: skip
 
 
-@kind("a gang loses Bindings or whoever sends them, and urgent pods take the room", 4, PLANE)
+@kind("a gang loses Bindings or whoever sends them, and urgent pods take the room", 4, *PLANES)
 def gang_torn(view: View, rng: Random) -> list[Op]:
     """What has a node of the gang would keep its cards for nothing."""
     name = f"t{rng.getrandbits(24):06x}"
@@ -378,7 +381,7 @@ def cut_short(view: View, rng: Random) -> list[Op]:
             {"do": "delete", "kind": "Pod", "key": f"default/{name}", "now": True}, {"do": "wait", "seconds": 8.0}]  # fmt: skip
 
 
-@kind("several things befall processes at once", 4, PLANE)
+@kind("several things befall processes at once", 4, *PLANES)
 def at_once(view: View, rng: Random) -> list[Op]:
     kinds = (killed, writes_fail, writes_fail, away, watches_end, stopped)
     return [op for _ in range(rng.choice((2, 3, 4))) for op in rng.choice(kinds)(view, rng) or ()]
@@ -387,33 +390,33 @@ def at_once(view: View, rng: Random) -> list[Op]:
 # -- what befalls nodes -------------------------------------------------------------------------------------------------------
 
 
-@kind("a node reboots", 2, PLANE)
+@kind("a node reboots", 2, *PLANES)
 def reboots(view: View, rng: Random) -> list[Op]:
     return [{"do": "reboot", "node": rng.choice(NODES)}]
 
 
-@kind("a runtime begins anew, and its folder of CDI files is empty", 2, PLANE)
+@kind("a runtime begins anew, and its folder of CDI files is empty", 2, *PLANES)
 def runtime_restarts(view: View, rng: Random) -> list[Op]:
     """Plugin and kubelet go on, and all containers start again."""
     return [{"do": "restart containers", "node": rng.choice(NODES)}]
 
 
-@kind("a kubelet loses its record of devices", 1, PLANE)
+@kind("a kubelet loses its record of devices", 1, *PLANES)
 def loses_record(view: View, rng: Random) -> list[Op]:
     return [{"do": "lose record", "node": rng.choice(NODES)}]
 
 
-@kind("the driver loses a card or finds it again", 2, PLANE)
+@kind("the driver loses a card or finds it again", 2, *PLANES)
 def card_fails(view: View, rng: Random) -> list[Op]:
     return [{"do": "card", "node": rng.choice(NODES), "card": rng.randrange(2), "lost": rng.random() < 0.5}]
 
 
-@kind("the scheduler's configuration is edited to something wrong, or back", 1, PLANE)
+@kind("the scheduler's configuration is edited to something wrong, or back", 1, *PLANES)
 def configured(view: View, rng: Random) -> list[Op]:
     return [{"do": "configure", "text": rng.choice((None, None, "actions: 5", "actions: \"allocate, bakfill\"", "\t:"))}]
 
 
-@kind("time passes on the plane", 10, PLANE)
+@kind("time passes on the plane", 10, *PLANES)
 def passes(view: View, rng: Random) -> list[Op]:
     return [{"do": "wait", "seconds": rng.choice((0.3, 2.0, 8.0, 25.0))}]
 

@@ -74,6 +74,8 @@ class Running:
     pod: Json
     container: str
     seen: Seen
+    number: int = 0
+    """By which the driver of an NPU knows it."""
 
 
 @dataclass
@@ -87,8 +89,6 @@ class Local:
     again: float = 0.0
     going: float | None = None
     """Since when it has been told to end."""
-    reported: str = ""
-    """The phase that the API server has taken."""
 
 
 class OwnSlices:
@@ -112,6 +112,8 @@ class OwnSlices:
 
 
 class Node:
+    resource = NUMBER
+
     def __init__(self, name: str, cards: tuple[CardFacts, ...], root: Path, rng: Random,
                  started: Callable[[Node, Running], None]) -> None:
         self.name, self.root, self.rng, self._started = name, root, rng, started
@@ -126,6 +128,8 @@ class Node:
         self.local: dict[str, Local] = {}
         self.running: dict[tuple[str, str], Running] = {}
         self.refused: dict[str, str] = {}
+        self.told_anew: set[str] = set()
+        """UIDs of pods with a container that has another id than was said."""
         self._advertised: dict[str, str] = {}
         self._pods: dict[str, tuple[int, Json]] = {}
         """Each pod of the cluster with its revision, as it was listed last."""
@@ -166,6 +170,8 @@ class Node:
     def restart_containers(self) -> None:
         """Containers are gone, and what lies below /run; the kubelet starts them again. It asks anew for those that its record
         does not have (Kubernetes pkg/kubelet/cm/devicemanager/manager.go: needsReAllocate)."""
+        for one in self.running.values():
+            self.left(one)
         self.running.clear()
         for uid, found in self.local.items():
             if found.state == "running":
@@ -232,7 +238,7 @@ class Node:
             found.pod = pod
 
     async def _sync(self) -> None:
-        devices = {NUMBER: str(sum(self.kubelet.lists.get(NUMBER, {}).values()))}
+        devices = {self.resource: str(sum(self.kubelet.lists.get(self.resource, {}).values()))}
         if devices != self._advertised:
             self._advertised = {}  # whether a write that fails was carried out is not known
             await self.cluster.patch(kinds.NODES, self.name, {"status": {"allocatable": devices, "capacity": devices}},
@@ -273,8 +279,9 @@ class Node:
                 self._forget(uid)
                 await self._report(found, "Succeeded")
                 found.state = "ended"
-            elif phase != "Running":
+            elif phase != "Running" or uid in self.told_anew:
                 await self._report(found, "Running")
+                self.told_anew.discard(uid)
 
     def _goes_on(self, uid: str, found: Local) -> bool:
         """Return whether its program still has time to end."""
@@ -284,11 +291,11 @@ class Node:
         return runs and now < found.going + float(found.pod["metadata"].get("deletionGracePeriodSeconds") or 0)
 
     async def _admit(self, uid: str, found: Local) -> None:
-        if NUMBER not in self.kubelet.lists and _wants(found.pod):
-            text = f"no devices of {NUMBER} are registered"  # the real one fails the pod as well
+        if self.resource not in self.kubelet.lists and self._wants(found.pod):
+            text = f"no devices of {self.resource} are registered"  # the real one fails the pod as well
         else:
             try:
-                await self.kubelet.admit(found.pod, NUMBER)
+                await self.kubelet.admit(found.pod, self.resource)
                 text = ""
             except Refused as error:
                 text = error.text
@@ -307,18 +314,23 @@ class Node:
                 continue
             try:
                 # a kubelet that was restarted knows no options of a plugin that has not registered again, and asks nobody
-                seen = await self.kubelet.start_container(found.pod, each, pre_start=NUMBER in self.kubelet.options)
+                seen = await self.kubelet.start_container(found.pod, each, pre_start=self.resource in self.kubelet.options)
+                one = self.begun(Running(found.pod, each["name"], seen))
             except Refused:
                 found.again = self.clock.monotonic() + HOLD_ON
                 return
-            one = Running(found.pod, each["name"], seen)
             if each in found.pod["spec"]["containers"]:
                 self.running[uid, each["name"]] = one
             self._started(self, one)
+            if each not in found.pod["spec"]["containers"]:
+                self.ended(one)
         found.state, found.since = "running", self.clock.monotonic()
 
     def _forget(self, uid: str) -> None:
-        self.running = {key: one for key, one in self.running.items() if key[0] != uid}
+        for key, one in list(self.running.items()):
+            if key[0] == uid:
+                del self.running[key]
+                self.ended(one)
         self.kubelet.leave(uid)
 
     def _overdue(self, pod: Json) -> bool:
@@ -331,7 +343,7 @@ class Node:
         if phase == "Running":
             status["containerStatuses"] = [
                 {"name": c["name"], "image": "x", "imageID": "", "ready": True, "restartCount": 0,
-                 "state": {"running": {"startedAt": stamp}}}
+                 "state": {"running": {"startedAt": stamp}}, **self.named(meta["uid"], c["name"])}
                 for c in found.pod["spec"]["containers"]]  # fmt: skip
         try:
             await self.cluster.patch(kinds.PODS, meta["name"], {"metadata": {"uid": meta["uid"]}, "status": status},
@@ -340,6 +352,25 @@ class Node:
             if error.code not in (404, 409):
                 raise
 
+    def _wants(self, pod: Json) -> bool:
+        return any(self.resource in (c["resources"].get("limits") or {}) for c in pod["spec"]["containers"])
 
-def _wants(pod: Json) -> bool:
-    return any(NUMBER in (c["resources"].get("limits") or {}) for c in pod["spec"]["containers"])
+    # -- what a runtime that knows the devices does beside ------------------------------------------------------------------
+
+    def begun(self, one: Running) -> Running:
+        """A container is about to start. Raises Refused: it is tried again."""
+        return one
+
+    def ended(self, one: Running) -> None:
+        """A container has ended."""
+
+    def left(self, one: Running) -> None:
+        """A container has ended unseen."""
+
+    def named(self, uid: str, container: str) -> Json:
+        """Return what the status of a container that runs says of it beside."""
+        return {}
+
+    def stays(self) -> list[str]:
+        """Return a sentence for each thing of pods that are gone."""
+        return []

@@ -36,6 +36,14 @@ def test_a_link_leads_to_the_translation_where_there_is_one(page: Path) -> None:
 
 
 @each
+def test_a_link_to_a_part_of_a_page_names_it_as_the_original_does(page: Path) -> None:
+    """Headings of translations have their originals' anchors, in the site and for who links from elsewhere."""
+    translated, original = (set(re.findall(r"\]\([^)\s]*(#[^)\s]+)\)", path.read_text("utf-8")))
+                            for path in (page, translations.original_of(page)))  # fmt: skip
+    assert translated - original == set()
+
+
+@each
 def test_bold_words_end_where_every_renderer_sees_it(page: Path) -> None:
     """CommonMark, and so GitHub, leaves the asterisks standing between a full-width mark inside and a character outside."""
     prose = BLOCK.sub("", page.read_text("utf-8"))
