@@ -98,15 +98,17 @@ def test_processes_that_ask_at_once_hold_no_more_on_the_card_than_their_containe
         assert sum(share.bytes - share.managed for share in shares) <= 10 * GIB
 
 
-def test_without_managed_memory_the_ask_is_all_there_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("capable", [0, 2])
+def test_where_the_driver_cannot_move_pages_the_ask_is_all_there_is(tmp_path: Path, capable: int) -> None:
     build()
     model = machine.machine_of("A100-SXM4-40GB")
     machine.create(model, tmp_path / "m")
     with machine.open_machine(tmp_path / "m") as emulated:
-        emulated.state.card[0].managed_capable = 0
+        emulated.state.card[0].managed_capable = capable
     with Tenant(container(tmp_path / "m", tmp_path / "a", 10, 30)) as tenant:
         assert tenant.ask(f"fill {GIB // 2}") == 19
-        assert tenant.ask(f"alloc {GIB}") == OUT_OF_MEMORY
+        for kind in ("alloc", "managed"):  # managed memory lies on such a card as any other does
+            assert tenant.ask(f"{kind} {GIB}") == OUT_OF_MEMORY
         assert tenant.ask("info")[0] < GIB // 2
 
 

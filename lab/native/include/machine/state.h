@@ -167,7 +167,7 @@ struct machine_card {
     uint32_t settings_reserved[4];
     uint32_t link_count;
     uint32_t lost;           /* [ctl] 1: the card fell off the bus */
-    uint32_t ipc_capable, managed_capable, pool_capable, vmm_capable; /* 1 unless the model says otherwise */
+    uint32_t ipc_capable, managed_capable, pool_capable, vmm_capable; /* 1 unless the model says otherwise; managed 2: without page faults */
     struct machine_link links[MACHINE_LINKS];
     uint32_t topology[MACHINE_CARDS]; /* nvmlGpuTopologyLevel_t to each card: 0 internal, 10 single, 20 multiple, 30 hostbridge, 40 node, 50 system */
 

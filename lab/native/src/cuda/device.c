@@ -165,12 +165,12 @@ static bool attribute(const struct device *d, int number, int *value)
     case 79: case 80: *value = 1; break;
     case 81: *value = (int)c->shared_per_sm; break;
     case 82: *value = (int)c->regs_per_sm; break;
-    case 83: *value = (int)c->managed_capable; break;
+    case 83: *value = c->managed_capable != 0; break;
     case 84: *value = 0; break;                      /* multi-GPU board */
     case 86: *value = c->link_count > 0; break;
     case 87: *value = c->cc_major >= 7 && c->cc_minor == 0 ? 2 : 32;  break; /* single to double ratio */
     case 88: *value = 0; break;                      /* pageable memory access */
-    case 89: *value = (int)c->managed_capable; break;/* concurrent managed access */
+    case 89: *value = c->managed_capable == 1; break;/* concurrent managed access */
     case 90: *value = 1; break;                      /* compute preemption */
     case 91: *value = 1; break;                      /* host pointer for registered memory */
     case 95: *value = c->cc_major >= 6; break;       /* cooperative launch */

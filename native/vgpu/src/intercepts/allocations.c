@@ -17,6 +17,20 @@ static bool may_hold_more(int device)
     return memory_most(&process_state.map, device) > memory_limit(&process_state.map, device);
 }
 
+/* Where the driver cannot move pages managed memory lies on the card for good. */
+static bool pages_move(CUdevice *device)
+{
+    int able = 0;
+    return CUDA(cuCtxGetDevice(device)) == CUDA_SUCCESS &&
+           CUDA(cuDeviceGetAttribute(&able, DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, *device)) == CUDA_SUCCESS && able;
+}
+
+enum memory_type linear_type(int device)
+{
+    CUdevice current;
+    return may_hold_more(device) && pages_move(&current) ? MEMORY_THAT_MOVES : MEMORY_DATA;
+}
+
 /*
  * What a container holds beyond that for which it asked gives way to its neighbours, so it is managed from the start. It is booked before it is
  * looked at, so that of two requests for the last room within what was asked for at most one lies on the card for good.
@@ -34,13 +48,9 @@ bool linear_bursts(const struct block_request *request)
 CUresult linear_or_beyond(struct block_request *request, CUresult rc, CUdeviceptr *pointer, size_t bytes)
 {
     CUdevice device;
-    int able = 0;
     if (rc != CUDA_ERROR_OUT_OF_MEMORY || !(process_state.config.oversubscribe || may_hold_more(request->device)))
         return rc;
-    if (CUDA(cuCtxGetDevice(&device)) != CUDA_SUCCESS ||
-        CUDA(cuDeviceGetAttribute(&able, DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device)) != CUDA_SUCCESS || !able)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (CUDA(cuMemAllocManaged(pointer, bytes, MANAGED_ATTACH_GLOBAL)) != CUDA_SUCCESS)
+    if (!pages_move(&device) || CUDA(cuMemAllocManaged(pointer, bytes, MANAGED_ATTACH_GLOBAL)) != CUDA_SUCCESS)
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUDA(cuMemAdvise(*pointer, bytes, ADVISE_PREFERRED_LOCATION, device));
     request->beyond = true;

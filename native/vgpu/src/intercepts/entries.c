@@ -111,9 +111,9 @@
         return linear_settled(&request, rc, *pointer, rc == CUDA_SUCCESS ? actual : expected);)
 #define ENTRY_LINEAR(entry, head, call) LINEAR(head, call, MEMORY_DATA, call, bytes, bytes, true)
 #define ENTRY_LINEAR_V2(entry, head, call) \
-    LINEAR(head, call, MEMORY_THAT_MOVES, linear_or_beyond(&request, linear_bursts(&request) ? CUDA_ERROR_OUT_OF_MEMORY : call, pointer, bytes), \
+    LINEAR(head, call, linear_type(index), linear_or_beyond(&request, linear_bursts(&request) ? CUDA_ERROR_OUT_OF_MEMORY : call, pointer, bytes), \
            bytes, bytes, true)
-#define ENTRY_MANAGED(entry, head, call) LINEAR(head, call, MEMORY_THAT_MOVES, call, bytes, bytes, false) /* in full: it can become resident at any moment */
+#define ENTRY_MANAGED(entry, head, call) LINEAR(head, call, linear_type(index), call, bytes, bytes, false) /* in full: it can become resident at any moment */
 #define ENTRY_PITCHED(entry, head, call) \
     LINEAR(head, call, MEMORY_DATA, call, pitch == NULL ? 0 : pitched_bytes(width, height), mul_u64(*pitch, height), true)
 #define ARRAY(head, call, levels, ...) MADE(head, \

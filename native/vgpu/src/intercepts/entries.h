@@ -26,6 +26,7 @@ bool context_is_over(CUcontext context);
 /* allocations.c: the device to book on; -1: the call goes to the driver as it is. */
 uint64_t pitched_bytes(uint64_t width, uint64_t height); /* as is expected before the driver has chosen the pitch */
 int linear_device(const void *out, uint64_t bytes);
+enum memory_type linear_type(int device);
 bool linear_bursts(const struct block_request *request);
 CUresult linear_or_beyond(struct block_request *request, CUresult rc, CUdeviceptr *pointer, size_t bytes);
 CUresult linear_settled(struct block_request *request, CUresult rc, CUdeviceptr pointer, uint64_t bytes);

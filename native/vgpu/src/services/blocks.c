@@ -89,7 +89,7 @@ static bool share(const struct block_request *request, CUdeviceptr pointer)
     more_room(request->device, class, there ? -1 : places(class) - 1);
     if (there && request->booked > 0)
         process_release(request->device, request->booked);
-    if (there || request->booked > 0 || process_reserve_silently(request->device, request->type, BLOCK_BYTES)) {
+    if (there || request->booked > 0 || process_reserve_silently(request->device, request->beyond ? request->type : MEMORY_DATA, BLOCK_BYTES)) {
         if (!there)
             suballocation_paid(request->device, WITH_LINEAR, BLOCK_BYTES);
         return true;
