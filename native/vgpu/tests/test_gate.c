@@ -110,6 +110,26 @@ static void who_may_have_more_has_what_is_left_for_as_long_as_somebody_beats(voi
     free(map.region);
 }
 
+/* Whoever works alone now may not tomorrow, and a monitor that is gone would not say so. */
+static void a_core_limit_is_lifted_for_as_long_as_somebody_beats(void)
+{
+    struct limits_page page = {.count = 1, .lifted = 1, .cards = {{"GPU-1", 0, 30}}, .more = {.magic = PAGE_MORE_MAGIC}};
+    struct region_map map = {.region = new_region(), .slot = -1, .page = &page};
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 0), 0);
+    time_ns += 300000 * MS; /* a monitor of before lifts limits and never beats */
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 0), 0);
+    page.more.beat_ms = 1000;
+    for (int i = 0; i < 3; i++) {
+        page.more.beats++;
+        CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 0), 0);
+        time_ns += 3900 * MS;
+        CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 0), 0);
+    }
+    time_ns += 200 * MS;
+    CHECK_EQUAL(gate_limit(&map, POLICY_DEFAULT, 0), 30);
+    free(map.region);
+}
+
 static void activity_is_told_without_undoing_a_block(void)
 {
     struct region_map map = {.region = new_region(), .slot = -1};
@@ -234,6 +254,7 @@ int main(void)
     a_limits_page_stands_above_the_region();
     who_is_held_back_by_the_page_keeps_a_share_for_as_long_as_somebody_beats();
     who_may_have_more_has_what_is_left_for_as_long_as_somebody_beats();
+    a_core_limit_is_lifted_for_as_long_as_somebody_beats();
     activity_is_told_without_undoing_a_block();
     a_closed_gate_is_looked_at_every_5_ms();
     nobody_waits_for_a_word_of_the_dead();

@@ -14,13 +14,18 @@ static inline uint64_t core_limit(const struct region_map *map, int device)
     return map->page != NULL ? granted_cores(map->page, device) : shared_peek(&map->region->sm_limit[device]);
 }
 
-static inline bool core_limits_are_on(const struct region_map *map)
-{
-    return map->page != NULL ? shared_peek(&map->page->lifted) == 0 : shared_peek(&map->region->utilization_switch) != 0;
-}
-
 /* A percent that the page says, for as long as somebody beats; 0: nobody has been heard of for long. */
 uint64_t gate_heard(const struct page_more *more, uint32_t percent);
+
+/* On the page they are off for as long as somebody beats: who is alone now may not be when nobody is there to say so. */
+static inline bool core_limits_are_on(const struct region_map *map)
+{
+    if (map->page == NULL)
+        return shared_peek(&map->region->utilization_switch) != 0;
+    const struct page_more *more = granted_more(map->page);
+    bool beaten = more != NULL && shared_peek(&more->beat_ms) != 0; /* monitors of before lift limits and do not */
+    return shared_peek(&map->page->lifted) == 0 || (beaten && gate_heard(more, 1) == 0);
+}
 
 /* What is left to a container which more important work holds back; 0: it is not. */
 static inline uint64_t gate_floor(const struct region_map *map)

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import random
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -33,7 +33,7 @@ from pumice.metrics.monitor import CardView, ContainerView, MonitorView, Trouble
 from pumice.metrics.text import CONTENT_TYPE
 from pumice.model.errors import Unavailable
 from pumice.node.accounts import Key, Unaccounted
-from pumice.node.feedback import Tenant, feedback
+from pumice.node.feedback import Tenant, Word, feedback
 from pumice.node.history import EVERY, History, Point
 from pumice.node.pods import NodePod
 from pumice.ports.cards import InstanceReading, WatchedCards
@@ -258,6 +258,10 @@ def _floor(usage: ContainerUsage) -> int:
     return min((device.cores for device in usage.devices if device.cores > 0), default=FLOOR)
 
 
+def _limited(tenant: Tenant, word: Word | None) -> bool:
+    return tenant.limited if word is None or word.limited is None else word.limited
+
+
 class FeedbackRounds:
     """``reader`` tells which cards a pod's containers were given, and what their regions say: a region is written by its tenant,
     and says neither cards nor priority for certain. Only containers that were given cards and have not ended are spoken to.
@@ -269,7 +273,8 @@ class FeedbackRounds:
         self._waited: dict[Key, int] = {}
         self._warned: set[Path] = set()
         self._turn, self._over = threading.Lock(), False
-        self._bursting: frozenset[Key] = frozenset()
+        self._bursting: Set[Key] | None = None
+        """Whose page may say a burst; None: everybody's."""
         self.waiting: frozenset[Key] = frozenset()
         """The containers whose launches wait since the last round."""
 
@@ -304,9 +309,11 @@ class FeedbackRounds:
         for key in waiting:
             self._beat(paths[key], self._every, _floor(snapshot.usages[key]))
         bursting = {key: word.burst for key, word in words.items() if word.burst}
-        for key in bursting.keys() | ((self._bursting & reported.keys()) - waiting):
+        off = {key for key, tenant in tenants.items() if not _limited(tenant, words.get(key))}
+        was = reported.keys() if self._bursting is None else self._bursting  # a monitor of before may have said so
+        for key in bursting.keys() | off | ((was & reported.keys()) - waiting):
             hold_back(paths[key], 0, self._every, bursting.get(key, 0))
-        self._bursting = frozenset(bursting)
+        self._bursting = frozenset(bursting) | ((was - reported.keys()) & snapshot.usages.keys())
         for key in (self.waiting & reported.keys()) - waiting:
             self._beat(paths[key], None)
         for uid, container in sorted(waiting ^ self.waiting):

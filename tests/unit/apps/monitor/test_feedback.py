@@ -276,3 +276,49 @@ def test_who_may_burst_has_what_its_neighbours_leave_where_the_configmap_lets_it
                           annotations={names.BURST_CORES: "45"})  # fmt: skip
     plain = pod_object("other", gives(A, 3000, 45), container("train", 1, 3000, 45), uid="other", phase="Running")
     play(tmp_path, look, bursting, plain, feedback_every=0.05, reload_every=0.02)
+
+
+def test_who_works_alone_hears_beats_and_what_a_monitor_of_before_lent_is_taken_back(tmp_path):
+    """The library limits the cores again when they stop. A process that has just begun would believe an old word for 20 s."""
+    mine = region(tmp_path, "mine", A, recent=2)
+    page = page_beside(mine)
+    write(page, render(LimitsPage((GrantedCard(A, 3000 << 20, 50),), "/tmp/vgpu/r.cache", lifted=True, priority=1, burst=80)))
+
+    async def look(_page, cluster):
+        work = asyncio.create_task(busy(mine))
+        seen = page.read_bytes()
+        for _ in range(3):
+            await until(lambda: page.read_bytes() != seen)
+            seen = page.read_bytes()
+        work.cancel()
+        found = parse(seen)
+        assert found is not None
+        assert (found.lifted, found.burst) == (True, 0)
+
+    play(tmp_path, look, running("mine", A), feedback_every=0.02)
+
+
+def test_what_was_lent_is_taken_back_from_a_container_that_spoiled_its_region_meanwhile(tmp_path):
+    mine, other = region(tmp_path, "mine", A, recent=2), region(tmp_path, "other", A, recent=2)
+    page, sound = page_beside(mine), mine.read_bytes()
+    write(page, render(LimitsPage((GrantedCard(A, 3000 << 20, 30),), "/tmp/vgpu/r.cache", priority=1)))
+
+    def burst() -> int:
+        found = parse(page.read_bytes())
+        assert found is not None
+        return found.burst
+
+    async def look(_page, cluster):
+        cluster.put(configmap("nvidia: {bursts: true}"))
+        await until(lambda: burst() == 90)
+        mine.write_bytes(b"x" * len(sound))
+        work = asyncio.create_task(busy(other))
+        await asyncio.sleep(0.2)
+        mine.write_bytes(sound)
+        await until(lambda: burst() == 0)
+        work.cancel()
+
+    theirs = pod_object("other", gives(A, 3000, 70), container("train", 1, 3000, 70), uid="other", phase="Running")
+    lent = pod_object("mine", gives(A, 3000, 30), container("train", 1, 3000, 30), uid="mine", phase="Running",
+                      annotations={names.BURST_CORES: "90"})  # fmt: skip
+    play(tmp_path, look, lent, theirs, feedback_every=0.02, reload_every=0.02)
