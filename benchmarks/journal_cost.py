@@ -10,8 +10,8 @@ the default, and as much less as there are fewer, so that it begins as many file
 played: each cycle must decide the same, bit for bit, all decisions must be there, and both processes must have decided alike.
 
 On a busy machine that difference is mostly noise (its standard error stands beside it): ``notes_us`` is what the notes alone take
-on the loop's thread, without an engine. ``held_lines_us``: what it takes more to read lines into other memory than the last one's,
-where so many of them wait for the sender; without a journal each line has the place of the one before.
+on the loop's thread, without an engine. ``held_lines_us``: what it takes more to read lines into other memory than the last one's
+while so many of them wait for the sender; without a journal each line has the place of the one before.
 """
 
 from __future__ import annotations
