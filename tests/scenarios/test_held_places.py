@@ -153,6 +153,15 @@ def test_what_is_no_hold_counts_as_none_and_the_log_says_why(case: str) -> None:
     assert not world.engine.state.problems
 
 
+def test_a_pod_that_says_that_places_are_held_holds_none() -> None:
+    world = one_card()
+    text = render_held_places((HeldPlace((FIRST,), until(world, 300)),))
+    world.add(pod("greedy", mib=10, annotations={names.HELD_PLACES: text}), pod("third", mib=7900))
+    world.settle(2)
+    assert (world.node_of("greedy"), world.node_of("third")) == ("n1", "n1")
+    assert not held_on_books(world)
+
+
 def test_a_time_that_is_over_is_no_hold_and_no_trouble() -> None:
     world = one_card()
     hold(world, HeldPlace((FIRST,), until(world, -1)))
