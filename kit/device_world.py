@@ -1,4 +1,5 @@
-"""Nodes, pods and a tiny ledger for tests of device types: builders hide what does not matter."""
+"""Nodes, pods and a tiny ledger for tests of device types: builders hide what does not matter. What the scheduler's own ledger
+holds, as plain values."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 from pumice.devices.protocol import DeviceRequest, DeviceSharing, Fit, Inventory, NodeCards
 from pumice.model.cards import Allocation, Usage
 from pumice.model.refusal import FitError, Refusal
+from pumice.scheduler.state.ledger import GOING, Ledger
 from pumice.wire import names
 from pumice.wire.objects import Node, Pod, convert
 
@@ -140,3 +142,40 @@ class TinyLedger:
         """The devices annotation of a placed pod."""
         annotations = self.device_type.annotations(self.allocated[pod.metadata.uid][1], 0)
         return annotations.get(names.VGPU_IDS, annotations.get(names.GPU_INDEX, ""))
+
+
+def fingerprint(ledger: Ledger) -> dict[str, object]:
+    """Return everything that a decision looks at, as plain values: two ledgers with equal fingerprints decide alike."""
+    columns, row_of = {column: name for name, column in ledger.table.dims.items()}, ledger.table.row_of
+
+    def amounts(row: int, array: str) -> dict[str, int]:
+        values = getattr(ledger.table, array)[row]
+        return {columns[c]: int(values[c]) for c in range(len(columns)) if values[c]}
+
+    nodes = {
+        name: {array: amounts(row, array) for array in ("alloc", "used", "releasing", "pipelined")}
+        for name, row in sorted(row_of.items())
+    }
+    cards = {
+        (device_type, name, device_table.inventory.cards[place].uuid): (
+            usage.shares, usage.memory, usage.cores, usage.group, frozenset(usage.slots),
+            tuple(sorted((uid, container_devices) for uid, container_devices in usage.holders.items())),
+        )
+        for device_type, device_table_of in sorted(ledger.device_tables.items())
+        for name, device_table in sorted(device_table_of.nodes.items())
+        for place, usage in enumerate(device_table.usages)
+    }  # fmt: skip
+    allocated = {
+        uid: (h.node, h.request, h.allocations if h.node in nodes else (), h.state in GOING)
+        for uid, h in ledger.placements.items()
+    }
+    name_of = {row: name for name, row in row_of.items()}
+    terms = [
+        {
+            features: {name_of[row]: count for row, count in rows.items() if count and row in name_of}
+            for features, rows in table.items()
+            if any(count and row in name_of for row, count in rows.items())
+        }
+        for table in (ledger.terms._where, ledger.terms._going)
+    ]
+    return {"nodes": nodes, "cards": cards, "held": allocated, "terms": terms}

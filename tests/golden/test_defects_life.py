@@ -6,7 +6,7 @@ The worked examples beside this file show most of them in numbers.
 from __future__ import annotations
 
 import pytest
-from kit.device_world import card, limits, pod_of, vgpu_node
+from kit.device_world import card, fingerprint, limits, pod_of, vgpu_node
 from tests.golden.defect_world import VGPU, binds, bound, conf, engine, ledger, mig_node, pending, two_cards, used
 
 from pumice.devices.registry import settings_from
@@ -76,11 +76,11 @@ def test_d31_a_refused_binding_gives_everything_back() -> None:
 def test_d32_taking_an_eviction_back_restores_and_nothing_else() -> None:
     made = engine(two_cards())
     made.state.pods.put(bound("old", "GPU-aaa,NVIDIA,8000,50:"))
-    before = made.state.ledger.fingerprint()
+    before = fingerprint(made.state.ledger)
     receipt = made.state.ledger.terminate("uid-old")
     assert receipt is not None
     made.state.ledger.undo(receipt)
-    assert made.state.ledger.fingerprint() == before
+    assert fingerprint(made.state.ledger) == before
     assert used(made)[0] == (1, 8000, 50)
 
 

@@ -13,6 +13,7 @@ import pytest
 from kit.device_world import A100, card
 from kit.engine_world import DEVICES_ONLY, World
 from kit.objects import budget, group, node, pod
+from kit.scheduler_confs import conf, sharing
 from kit.seeds import chosen_seed
 
 from pumice.audit.auditor import audit
@@ -20,12 +21,13 @@ from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of
 from pumice.scheduler.cycle.defragmenting.asking import Limits
 from pumice.scheduler.cycle.defragmenting.trial import Trial
 from pumice.scheduler.cycle.preemption.victims import stands_without
-from pumice.scheduler.explaining.moves import ForCards, ForPod, Goal, question
+from pumice.scheduler.explaining.moves import ForCards, ForGroup, ForPod, Goal, question
 from pumice.scheduler.state.jobs import Task
 from pumice.simulation.moving import Answer, planned
 from pumice.wire import names
 
 Json = dict[str, Any]
+GANGS = conf("gang", "predicates", sharing("VGPU", SchedulePolicy="%s"))
 MIB = 8000
 MOST = 4
 SEED = chosen_seed()
@@ -55,11 +57,11 @@ def shape(rng: Random, mig: bool) -> Json:
     return share
 
 
-def fragmented(seed: int, times: int = 1) -> World | None:
-    """A cluster of which a third of the pods have left, and a pod that fits nowhere; None where every pod fits. Some pods are
-    more important, of gangs, or guarded by budgets."""
+def fragmented(seed: int, times: int = 1, members: int = 1) -> World | None:
+    """A cluster of which a third of the pods have left, and a pod, or a gang of so many, that fits nowhere; None where every pod
+    fits. Some pods are more important, of gangs, or guarded by budgets."""
     rng = Random(seed)
-    world = World(DEVICES_ONLY % rng.choice(("binpack", "spread")), seed=seed)
+    world = World((DEVICES_ONLY if members == 1 else GANGS) % rng.choice(("binpack", "spread")), seed=seed)
     world.add(*nodes(rng, times))
     mig = any(",mig:" in n["metadata"]["annotations"][names.NODE_VGPU_REGISTER] for n in world.nodes.values())
     for name in ("b0", "b1"):
@@ -83,12 +85,16 @@ def fragmented(seed: int, times: int = 1) -> World | None:
             world.set_phase(one["metadata"]["name"], "Running")
     priority = rng.choice((None, None, 9))
     for i in range(20 * times):
-        claimant = f"late{i}"
-        world.add(pod(claimant, **shape(rng, mig), priority=priority))
+        claimants = [f"late{i}"] if members == 1 else [f"late{i}-{number}" for number in range(members)]
+        if members > 1:
+            world.add(group(f"late{i}", minimum=members))
+        more = {"group": f"late{i}"} if members > 1 else {}
+        world.add(*(pod(claimant, **shape(rng, mig), priority=priority, **more) for claimant in claimants))
         world.settle(2)
-        if not world.pods[f"default/{claimant}"]["spec"].get("nodeName"):
+        if not all(world.pods[f"default/{claimant}"]["spec"].get("nodeName") for claimant in claimants):
             return world
-        world.delete_pod(claimant)
+        for claimant in claimants:
+            world.delete_pod(claimant)
     return None
 
 
@@ -216,18 +222,19 @@ def cordon(world: World, cards: dict[str, set[str]]) -> None:
         world.add(found)
 
 
-def check(seed: int) -> str:
-    """Return what the cluster was like: a plan, none, or nothing to plan."""
-    world = fragmented(seed)
+def check(seed: int, members: int = 1, most: int = MOST) -> str:
+    """Return what the cluster was like: a plan, none, or nothing to plan. ``members``: of the gang that shall start."""
+    world = fragmented(seed, members=members)
     if world is None:
         return "all fit"
-    (late,) = (key for key in world.pods if "/late" in key)
-    goal: Goal = ForPod(*late.split("/")) if seed % 4 else ForCards(1 + sum(free_of(world)))
-    if isinstance(goal, ForCards):  # who waits takes what comes free meanwhile, of which brute force knows nothing
-        world.remove("Pod", late)
+    late = [key for key in world.pods if "/late" in key]
+    goal: Goal = ForPod(*late[0].split("/")) if members == 1 else ForGroup("default", late[0].partition("/")[2].partition("-")[0])
+    if members == 1 and seed % 4 == 0:
+        goal = ForCards(1 + sum(free_of(world)))
+        world.remove("Pod", late[0])  # who waits takes what comes free meanwhile, of which brute force knows nothing
     case = case_of(world)
-    answer = planned(lambda: engine_of(case), case.objects, case.now, goal, Limits(moves=MOST))
-    best = fewest(case, goal, MOST - 1)
+    answer = planned(lambda: engine_of(case), case.objects, case.now, goal, Limits(moves=most))
+    best = fewest(case, goal, most - 1)
     if not answer.moves:
         assert best is None, (seed, f"{best} moves would do", answer.summary)
         return "no plan"
@@ -254,6 +261,17 @@ def free_of(world: World) -> list[int]:
 @pytest.mark.parametrize("seed", range(SEED, SEED + 40))
 def test_the_plan_is_nearly_as_short_as_brute_force_finds_and_the_promised_pod_starts(seed: int) -> None:
     check(seed)
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 20))
+def test_the_same_holds_of_gangs_which_start_whole(seed: int) -> None:
+    check(seed, members=2 + seed % 2, most=3)
+
+
+@pytest.mark.soak
+def test_the_same_of_gangs_on_a_thousand_clusters() -> None:
+    found = [check(seed, members=2 + seed % 2, most=3) for seed in range(1000)]
+    assert found.count("as few") > 20, {what: found.count(what) for what in set(found)}
 
 
 @pytest.mark.soak

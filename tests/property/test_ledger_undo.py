@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.device_world import fingerprint
 from kit.engine_world import ALL_PLUGINS, World
 from kit.objects import group, node, pod, queue
 from tests.property.history.slot_device_type import NODE_CARDS, RESOURCE, SlotSharing
@@ -46,7 +47,7 @@ def picture(world: World) -> Any:
             state = device_table.state_of(row)
             cards[name, where] = [getattr(device_table.states.columns, column)[state].tolist()
                                   for column in ("memory", "cores", "shares", "flags", "state")]  # fmt: skip
-    return ledger.fingerprint(), cards
+    return fingerprint(ledger), cards
 
 
 @settings(deadline=None)

@@ -6,6 +6,7 @@ import os
 from random import Random
 
 import pytest
+from kit.device_world import fingerprint
 from kit.objects import hyper_node
 from kit.room_worlds import Everything, claimants, random_world, running_cycle
 
@@ -41,7 +42,7 @@ def _is_the_cheapest(seed: int) -> bool:
     task = next(task for task in cycle.state.tasks.values() if task.name == "claimant")
     if task.job is None or cycle.placer.choose(task.cls) is not None:
         return False
-    before = cycle.state.ledger.fingerprint()
+    before = fingerprint(cycle.state.ledger)
     best = min(Everything(world, cycle, task).answers(), default=None)
     preemptor = Preemptor(cycle, between_jobs(cycle.framework))
     trial = preemptor.for_job(task.job, [task])
@@ -49,7 +50,7 @@ def _is_the_cheapest(seed: int) -> bool:
     trial.statement.rollback()
     mine = tuple(prices(cycle).cost(units)) if units else None
     assert mine == best, f"seed {seed}: {[u.pods[0].name for u in units]}"
-    assert cycle.state.ledger.fingerprint() == before, f"seed {seed}"
+    assert fingerprint(cycle.state.ledger) == before, f"seed {seed}"
     return bool(units)
 
 
@@ -114,7 +115,7 @@ def test_refused_evictions_leave_the_books_as_they_were(seeds: range) -> None:
     for seed in seeds:
         rng = Random(f"refused {seed}")
         world = random_world(rng)
-        before = world.engine.state.ledger.fingerprint()
+        before = fingerprint(world.engine.state.ledger)
         world.stays = lambda evict: True
         world.add(*claimants(rng, gang=rng.random() < 0.5))
         world.evictions.clear()
@@ -122,7 +123,7 @@ def test_refused_evictions_leave_the_books_as_they_were(seeds: range) -> None:
         if world.evictions:
             assert not world.engine.state.nominations.kept
             world.settle(6)
-            assert world.engine.state.ledger.fingerprint() == before, f"seed {seed}"
+            assert fingerprint(world.engine.state.ledger) == before, f"seed {seed}"
             assert not any(task.status is Status.RELEASING for task in world.engine.state.tasks.values())
 
 

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from kit.device_world import fingerprint
 from kit.engine_world import World
 from kit.npu_core_world import CORE, LABELS, chips, core_node_object, core_pod_object, gathered
 from kit.objects import pod
@@ -120,7 +121,7 @@ class Life:
         engine, again = self.world.engine, self.world.restarted()
         if engine.state.nominations.kept:
             return  # room that is kept for somebody is known to nobody else
-        assert again.state.ledger.fingerprint() == engine.state.ledger.fingerprint()
+        assert fingerprint(again.state.ledger) == fingerprint(engine.state.ledger)
 
     def calm(self) -> None:
         """All slices are made and all who go are gone: whoever waits then fits nowhere."""

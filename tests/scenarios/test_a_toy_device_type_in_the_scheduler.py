@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kit.device_world import fingerprint
 from kit.engine_world import World
 from kit.objects import Json, node, pod
 from kit.scheduler_confs import conf
@@ -76,7 +77,7 @@ def test_what_the_scheduler_wrote_is_what_the_node_hands_out() -> None:
 
 def test_a_scheduler_that_starts_anew_knows_what_is_held() -> None:
     world = nursery()
-    assert world.restarted().state.ledger.fingerprint() == world.engine.state.ledger.fingerprint()
+    assert fingerprint(world.restarted().state.ledger) == fingerprint(world.engine.state.ledger)
     world.engine = world.restarted()
     world.add(toy_pod("third", 4), toy_pod("fourth", 4))
     world.settle()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from kit.device_world import fingerprint
 from kit.engine_world import ALL_PLUGINS, DEVICES_ONLY, World
 from kit.objects import group, node, pod
 
@@ -154,7 +155,7 @@ def test_exclusivity_holds_while_the_watch_is_behind_and_after_a_restart() -> No
     world.settle()
     assert {world.card_of("t0"), world.card_of("t1")} == {"n/0", "n/1"}
     again = world.restarted()
-    assert again.state.ledger.fingerprint()["cards"] == world.engine.state.ledger.fingerprint()["cards"]
+    assert fingerprint(again.state.ledger)["cards"] == fingerprint(world.engine.state.ledger)["cards"]
     world.engine = again
     world.add(pod("t2", mib=1000, labels=TRAINING))
     world.settle()

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from kit.device_world import fingerprint
 from kit.engine_world import World
 from kit.objects import group, node, pod, priority_class, queue
 from kit.room_worlds import BUNDLES
@@ -100,12 +101,12 @@ def test_each_held_place_is_taken_again_by_a_look_at_one_node(monkeypatch: pytes
 
 def test_where_there_is_no_place_for_all_of_it_the_books_are_as_before_and_others_have_the_room() -> None:
     world = hurried(nodes=MEMBERS - 1)
-    before = world.engine.state.ledger.fingerprint()
+    before = fingerprint(world.engine.state.ledger)
     world.add(*unlike("u", MEMBERS))
     begun(world)
     finished(world)
     assert not world.bindings
-    assert world.engine.state.ledger.fingerprint() == before
+    assert fingerprint(world.engine.state.ledger) == before
     assert world.condition("u-0")["reason"] in ("Schedulable", "Unschedulable")
     world.add(*unlike("v", MEMBERS - 1))
     world.settle(3)
@@ -131,7 +132,7 @@ def test_a_gang_that_found_no_room_is_searched_for_no_more_until_something_may_h
     world = hurried(nodes=MEMBERS - 1, budget=budget)
     world.add(*(pod(f"single-{at}", cpu="3500m") for at in range(4)))
     world.settle(1)
-    before = world.engine.state.ledger.fingerprint()
+    before = fingerprint(world.engine.state.ledger)
     world.add(*unlike("u", MEMBERS))
     searches, cycles = 0, 0
     state, was = world.engine.state, False
@@ -142,7 +143,7 @@ def test_a_gang_that_found_no_room_is_searched_for_no_more_until_something_may_h
     assert cycles < 100
     while searching(world):
         pass
-    assert state.ledger.fingerprint() == before
+    assert fingerprint(state.ledger) == before
     assert state.scheduling_queue.state_of(state.jobs["default/u"]) is JobState.UNSCHEDULABLE
     assert world.condition("u-0")["status"] == "False"
     world.add(*(node(f"more-{at}", cpu="4") for at in range(5)))
@@ -192,7 +193,7 @@ def test_a_pod_that_comes_meanwhile_is_bound_before_the_search_is_over() -> None
 @pytest.mark.parametrize("what", ["a pod with a place", "its node", "its node is closed", "the gang", "the configuration"])
 def test_a_search_of_which_a_part_is_lost_leaves_nothing_behind(what: str) -> None:
     world = hurried(nodes=MEMBERS + 1)
-    before = world.engine.state.ledger.fingerprint()
+    before = fingerprint(world.engine.state.ledger)
     world.add(*unlike("u", MEMBERS))
     begun(world)
     state = world.engine.state
@@ -219,7 +220,7 @@ def test_a_search_of_which_a_part_is_lost_leaves_nothing_behind(what: str) -> No
     assert len(bound(world)) == left
     assert where not in {effect.node for effect in world.bindings} or not what.startswith("its node")
     if not left:
-        assert state.ledger.fingerprint() == before
+        assert fingerprint(state.ledger) == before
     assert not [effect for effect in world.effects if type(effect).__name__ == "Nominate"]
 
 
@@ -256,7 +257,7 @@ def test_two_gangs_that_cannot_both_stand_do_not_hold_each_other_up_for_ever() -
 
 def test_a_new_engine_knows_nothing_of_what_was_held() -> None:
     world = hurried()
-    before = world.engine.state.ledger.fingerprint()
+    before = fingerprint(world.engine.state.ledger)
     world.add(*unlike("u", MEMBERS))
     begun(world)
-    assert world.restarted().state.ledger.fingerprint() == before
+    assert fingerprint(world.restarted().state.ledger) == before

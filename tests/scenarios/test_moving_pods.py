@@ -7,10 +7,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from kit.objects import node, pod
+from kit.objects import group, node, pod
 from kit.scheduler_daemon import Daemon, create, daemon
 from kit.virtual_time import run_virtually
 
@@ -21,10 +22,10 @@ from pumice.cli.snapshot_source import collect
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError
 from pumice.scheduler.cycle.defragmenting.asking import Limits
-from pumice.scheduler.explaining.moves import ForPod
+from pumice.scheduler.explaining.moves import ForCards, ForGroup, ForPod, Goal
 from pumice.simulation.moving import Answer, HeldCard, Place, planned
 from pumice.simulation.rest_of_plan import Outlook, outlook
-from pumice.wire import kinds, names
+from pumice.wire import kinds, names, volcano
 from pumice.wire.held_places import HeldPlace, render_held_places
 from pumice.wire.volcano import stamp
 
@@ -38,12 +39,12 @@ def owned(name: str) -> Json:
 
 
 @asynccontextmanager
-async def two_halves() -> AsyncIterator[Daemon]:
-    """Two cards with a pod on each, the pods' controller and a kubelet."""
-    async with daemon(node("n1", cards=2)) as running:
+async def two_halves(cards: int = 2) -> AsyncIterator[Daemon]:
+    """Cards with a pod on each of two, the pods' controller and a kubelet."""
+    async with daemon(node("n1", cards=cards)) as running:
         await create(running.cluster, owned("b"))
         await running.bind_all("b")
-        (held,) = [one for one in ("GPU-n1-0", "GPU-n1-1") if one in str((await running.cluster.pods())["b"])]
+        (held,) = [one for one in (f"GPU-n1-{at}" for at in range(cards)) if one in str((await running.cluster.pods())["b"])]
         await _cordon(running, held)
         await create(running.cluster, owned("a"))
         await running.bind_all("a")
@@ -77,8 +78,8 @@ async def _live(running: Daemon) -> None:
         await running.clock.sleep(0.5)
 
 
-async def take_snapshot(running: Daemon) -> ClusterSnapshot:
-    case = opened(await collect(running.cluster, WHERE), GOAL.text)
+async def take_snapshot(running: Daemon, goal: Goal = GOAL) -> ClusterSnapshot:
+    case = opened(await collect(running.cluster, WHERE), goal.text)
     case.now += 1e9  # by the virtual clock the pods may be younger or older
     return case
 
@@ -89,18 +90,18 @@ async def before(running: Daemon) -> set[str]:
     return taken_over(case, GOAL.text)
 
 
-async def answer(running: Daemon) -> Answer:
-    case = await take_snapshot(running)
-    return planned(lambda: engine_of(case), case.objects, case.now, GOAL, LIMITS)
+async def answer(running: Daemon, goal: Goal = GOAL) -> Answer:
+    case = await take_snapshot(running, goal)
+    return planned(lambda: engine_of(case), case.objects, case.now, goal, LIMITS)
 
 
-async def applied(running: Daemon, plan: Answer) -> str:
-    return await mover(running, plan).carry_out(plan)
+async def applied(running: Daemon, plan: Answer, goal: Goal = GOAL) -> str:
+    return await mover(running, plan, goal).carry_out(plan)
 
 
-def mover(running: Daemon, plan: Answer) -> Mover:
+def mover(running: Daemon, plan: Answer, goal: Goal = GOAL) -> Mover:
     async def again(done: int, moved: Sequence[str]) -> Outlook:
-        case = await take_snapshot(running)
+        case = await take_snapshot(running, goal)
         return outlook(lambda: engine_of(case), case.objects, case.now, plan, done, moved, LIMITS)
 
     return Mover(running.cluster, again, running.clock.sleep, running.clock.now)
@@ -126,9 +127,9 @@ async def _both_on_cards_of_their_own(running: Daemon) -> Answer:
     return await answer(running)
 
 
-def scenario(story: Callable[[Daemon], Awaitable[None]]) -> None:
+def scenario(story: Callable[[Daemon], Awaitable[None]], cards: int = 2) -> None:
     async def play() -> None:
-        async with two_halves() as running:
+        async with two_halves(cards) as running:
             await story(running)
             await running.clock.sleep(1)
             assert await holds(running) == ""
@@ -148,6 +149,36 @@ def test_the_plan_is_carried_out_and_the_promised_pod_starts() -> None:
     scenario(story)
 
 
+def test_a_gang_starts_whole_on_the_cards_that_are_held_for_it() -> None:
+    async def story(running: Daemon) -> None:
+        goal = ForGroup("default", "train")
+        await running.cluster.create(volcano.POD_GROUPS, group("train", minimum=2), "default")
+        for name in ("t0", "t1"):
+            await create(running.cluster, pod(name, mib=8000, group="train"))
+        await running.clock.sleep(5)
+        plan = await answer(running, goal)
+        assert (len(plan.moves), len(plan.starts)) == (1, 2), plan
+        moving = mover(running, plan, goal)
+        moving.kube = Crowd(running.cluster, pod("large", mib=8000))  # type: ignore[assignment]
+        assert await moving.carry_out(plan) == ""
+        assert [await running.bound(name) for name in ("t0", "t1", "large")] == [True, True, False]
+
+    scenario(story, cards=3)
+
+
+def test_whole_cards_come_free_and_nobody_is_moved_beyond_that() -> None:
+    async def story(running: Daemon) -> None:
+        await running.clock.sleep(2)
+        plan = await answer(running, ForCards(1))
+        assert len(plan.moves) == 1
+        assert await applied(running, plan, ForCards(1)) == ""
+        notes = str([one["metadata"]["annotations"] for one in (await running.cluster.pods()).values()])
+        assert len({uuid for uuid in ("GPU-n1-0", "GPU-n1-1") if uuid in notes}) == 1
+        assert (await answer(running, ForCards(1))).reached
+
+    scenario(story)
+
+
 def test_an_eviction_that_is_refused_ends_it_and_nothing_stays_held() -> None:
     async def story(running: Daemon) -> None:
         plan = await _both_on_cards_of_their_own(running)
@@ -162,6 +193,34 @@ def test_an_eviction_that_is_refused_ends_it_and_nothing_stays_held() -> None:
         assert "was refused" in why
         assert why.endswith("0 of 1 moves were carried out")
         assert not await running.bound("late")
+
+    scenario(story)
+
+
+def test_an_eviction_that_is_refused_half_way_leaves_who_was_moved_where_it_is_and_nothing_held() -> None:
+    async def story(running: Daemon) -> None:
+        plan = await _both_on_cards_of_their_own(running)
+        (first,) = plan.moves
+        pods = await running.cluster.pods()
+        (other,) = {"a", "b"} - {first.pod.partition("/")[2]}
+        second = replace(first, pod=f"default/{other}", uid=pods[other]["metadata"]["uid"], owner=f"job-{other}",
+                         source=replace(first.target), target=replace(first.source), closed=())  # fmt: skip
+        asked: list[str] = []
+
+        async def leads_there(done: int, moved: Sequence[str]) -> Outlook:
+            return Outlook()
+
+        def fault(verb: str, path: str) -> Any:
+            if path.endswith("/eviction"):
+                asked.append(path)
+            return (ApiError(429, "TooManyRequests", "not now"), False) if path.endswith("/eviction") and asked[1:] else None
+
+        moving = mover(running, plan)
+        moving.again = leads_there
+        running.cluster.fault = fault  # type: ignore[method-assign]
+        why = await moving.carry_out(replace(plan, moves=(first, second)))
+        assert why == f"the eviction of default/{other} was refused: not now; 1 of 2 moves were carried out"
+        assert other in await running.cluster.pods()
 
     scenario(story)
 

@@ -4,6 +4,7 @@ Binding out."""
 from __future__ import annotations
 
 import pytest
+from kit.device_world import fingerprint
 from kit.engine_world import World
 from kit.npu_core_world import core_node_object, core_pod_object, gathered
 from kit.objects import node, pod
@@ -79,7 +80,7 @@ def test_a_restarted_scheduler_books_what_the_pods_hold():
         world.add(core_pod_object(name, cores))
         world.settle()
     made(world, "a", "Ascend310P-4c.3cpu-100-0_0")
-    assert world.restarted().state.ledger.fingerprint() == world.engine.state.ledger.fingerprint()
+    assert fingerprint(world.restarted().state.ledger) == fingerprint(world.engine.state.ledger)
 
 
 def test_a_pod_that_goes_slowly_keeps_its_slice_and_what_it_has_in_the_making():

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from kit.device_world import fingerprint
 from kit.engine_world import ALL_PLUGINS, World
 from kit.objects import group, node, pod, priority_class, queue
 from kit.room_worlds import BUNDLES, full, gang, gone, one_card
@@ -65,12 +66,12 @@ def test_a_gang_that_loses_the_member_who_awaited_somebody_keeps_no_idle_place_f
 
 def test_a_refused_eviction_leaves_everything_as_it_was_and_the_pod_is_told_why_it_waits() -> None:
     world = one_card()
-    before = world.engine.state.ledger.fingerprint()
+    before = fingerprint(world.engine.state.ledger)
     world.stays = lambda evict: True
     world.add(pod("high", mib=8000, priority=10))
     world.cycle()
     assert gone(world) == {"low"}
-    assert world.engine.state.ledger.fingerprint() == before
+    assert fingerprint(world.engine.state.ledger) == before
     assert not world.engine.state.nominations.kept
     world.stays = lambda evict: False
     world.settle(8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kit.device_world import fingerprint
 from kit.engine_world import World
 from kit.objects import node, pod, queue
 
@@ -61,7 +62,7 @@ def test_a_pod_takes_the_larger_of_what_it_shall_have_and_has(case: str, sidecar
     table = state.ledger.table
     assert table.used[table.row_of["n1"], table.dim("cpu")] == taken * 1000
     assert state.queues["q"].allocated["cpu"] == taken * 1000
-    assert world.restarted().state.ledger.fingerprint() == state.ledger.fingerprint()
+    assert fingerprint(world.restarted().state.ledger) == fingerprint(state.ledger)
 
 
 def test_who_waits_for_the_room_goes_when_the_kubelet_has_made_it() -> None:

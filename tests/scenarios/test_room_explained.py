@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kit.device_world import fingerprint
 from kit.engine_world import World
 from kit.objects import group, node, pod
 from kit.room_worlds import BUNDLES, WHOLE_GANGS, full, gang
@@ -46,9 +47,9 @@ def test_the_books_are_as_before_and_a_pod_that_has_a_place_is_told_so() -> None
     world = full(World(BUNDLES), node("n1", cards=1, mib=8000), pod("low", mib=8000, priority=1))
     assert explain_preemption(world.engine, "default", "low", world.now).summary == "is Running: no room is made for it"
     world.add(pod("late", mib=8000, priority=5))
-    before = world.engine.state.ledger.fingerprint()
+    before = fingerprint(world.engine.state.ledger)
     assert explain_preemption(world.engine, "default", "late", world.now).leaving[0].pod == "default/low"
-    assert world.engine.state.ledger.fingerprint() == before
+    assert fingerprint(world.engine.state.ledger) == before
     with pytest.raises(BadInput, match="no pod default/none"):
         explain_preemption(world.engine, "default", "none", world.now)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
+from kit.device_world import fingerprint
 from kit.engine_world import World
 from kit.objects import node, pod, priority_class
 from kit.room_worlds import BUNDLES, full, gang, gone
@@ -60,12 +61,12 @@ def test_a_gang_is_made_room_for_over_several_cycles_and_all_who_go_are_told_at_
 
 def test_where_there_is_no_room_for_all_of_it_nobody_was_told_and_the_books_are_as_before() -> None:
     world = crowd(spare=1)
-    before = world.engine.state.ledger.fingerprint()
+    before = fingerprint(world.engine.state.ledger)
     begun(world)
     while searching(world):
         pass
     assert not world.evictions
-    assert world.engine.state.ledger.fingerprint() == before
+    assert fingerprint(world.engine.state.ledger) == before
     assert not world.engine.state.nominations.kept
 
 
@@ -108,7 +109,7 @@ def test_a_pod_that_ends_by_itself_in_the_midst_of_it_is_told_nothing() -> None:
 
 def test_a_new_engine_knows_nothing_of_a_search_that_nobody_was_told_of() -> None:
     world = crowd()
-    before = world.engine.state.ledger.fingerprint()
+    before = fingerprint(world.engine.state.ledger)
     begun(world)
     heir: Engine = world.restarted()
-    assert heir.state.ledger.fingerprint() == before
+    assert fingerprint(heir.state.ledger) == before

@@ -151,15 +151,15 @@ def run_command(name: str, rest: list[str], program: str = "pumice") -> None:
     def run() -> None:
         _read(load(name), f"{program} {name}", rest)
 
-    _told_in_a_line(program, run, f"{program} {name}")
+    _refused_in_one_line(program, run, f"{program} {name}")
 
 
 def run_app(app: App, program: str, arguments: list[str]) -> None:
     """A program that is one command."""
-    _told_in_a_line(program, lambda: _read(app, program, arguments), program)
+    _refused_in_one_line(program, lambda: _read(app, program, arguments), program)
 
 
-def _told_in_a_line(program: str, run: Callable[[], None], command: str) -> None:
+def _refused_in_one_line(program: str, run: Callable[[], None], command: str) -> None:
     from pumice.model.errors import PumiceError
 
     try:

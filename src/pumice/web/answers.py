@@ -1,5 +1,5 @@
 """Answers that only a cycle can give: why pods wait, how queues stand. Worked out in a child that is forked off this process,
-which runs the cycle on its copy of the books; the parent's books are never disturbed.
+which runs the cycle on its copy of the state; the parent's state is never disturbed.
 
 It is what ``pumice explain`` says, from the same functions.
 """

@@ -1,4 +1,4 @@
-"""The page of many viewers: each is served from books in which there is only what he may list. Equal rights share them."""
+"""The page of many viewers: each is served from caches in which there is only what he may list. Equal rights share them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ log = logging.getLogger("pumice.web")
 
 HEADER = "X-Pumice-Token"
 """Where no Authorization comes through: the API server's proxy takes that for itself."""
-BOOKS, FRESH = 8, 30.0
-"""So many sets of rights beside the one of all are served at once; books that somebody has looked into within so many seconds are
-not put away for others'."""
+CACHES, FRESH = 8, 30.0
+"""So many sets of rights beside the one of all are served at once; a cache that somebody has read within so many seconds is not
+evicted for others'."""
 
 
 def token_of(headers: Any) -> str:
@@ -37,7 +37,7 @@ def token_of(headers: Any) -> str:
 
 
 @dataclass(slots=True)
-class Book:
+class RightsCache:
     """The pages of one set of rights."""
 
     number: int
@@ -55,8 +55,8 @@ class Viewers:
     hub: Hub
     monitors: Monitors
     reviews: Reviews = field(init=False)
-    books_at_most: int = BOOKS
-    _books: OrderedDict[Rights, Book] = field(default_factory=OrderedDict)
+    most_caches: int = CACHES
+    _caches: OrderedDict[Rights, RightsCache] = field(default_factory=OrderedDict)
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     _children: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CHILDREN))
     _number: int = 0
@@ -65,66 +65,66 @@ class Viewers:
         self.reviews = Reviews(self.cluster, self.monitors.clock, self.hub.namespaces, self.hub.reports)
 
     async def start(self) -> None:
-        """Begin with the books of those who may list everything; by them it is known what there is. Raises BadInput and
+        """Begin with the cache of those who may list everything; by them it is known what there is. Raises BadInput and
         Unavailable."""
         await self._open(EVERYTHING)
 
     @property
-    def whole(self) -> Book:
-        return self._books[EVERYTHING]
+    def whole(self) -> RightsCache:
+        return self._caches[EVERYTHING]
 
     @property
     def ready(self) -> bool:
         return not self.whole.site.following.unsynced
 
     async def failed(self) -> None:
-        """Wait until the books that all others lean on can be kept no more; raises what ended them."""
+        """Wait until the cache that all others lean on can be kept no more; raises what ended them."""
         await asyncio.shield(self.whole.task)
 
-    async def of(self, token: str) -> Book | None:
-        """Return the books of whoever bears the token; None where nobody knows it. Raises Unknown."""
+    async def of(self, token: str) -> RightsCache | None:
+        """Return the cache of whoever bears the token; None where nobody knows it. Raises Unknown."""
         rights = await self.reviews.rights(token)
         if rights is None:
             return None
-        found = self._books.get(rights)
+        found = self._caches.get(rights)
         if found is None or found.task.done():
             async with self._opening:
-                found = self._books.get(rights)
+                found = self._caches.get(rights)
                 if found is None or found.task.done():
                     try:
                         found = await self._open(rights)
                     except (BadInput, Unavailable) as error:
                         raise Unknown(str(error)) from None
         found.looked = self.monitors.clock.now()
-        self._books.move_to_end(rights)
+        self._caches.move_to_end(rights)
         return found
 
-    async def _open(self, rights: Rights) -> Book:
+    async def _open(self, rights: Rights) -> RightsCache:
         """Raises Unknown, BadInput and Unavailable."""
-        self._make_room(rights)
+        self._evict_oldest(rights)
         seen = cast("Cluster", Seen(self.hub, rights))
         following = Following(seen, lambda _: self.configured(self.cluster), _children=self._children)
         await following.start()
         site = ClusterSite(following, Views(following, cast("Monitors", SeenMonitors(self.monitors, rights))), limits_of(rights))
         self._number += 1
-        made = Book(self._number, site, asyncio.ensure_future(following.run()), self.monitors.clock.now())
-        self._books[rights] = made
+        made = RightsCache(self._number, site, asyncio.ensure_future(following.run()), self.monitors.clock.now())
+        self._caches[rights] = made
         return made
 
-    def _make_room(self, rights: Rights) -> None:
-        gone = self._books.pop(rights, None)
+    def _evict_oldest(self, rights: Rights) -> None:
+        gone = self._caches.pop(rights, None)
         if gone is not None:
             gone.task.cancel()
-        others = [(book.looked, key) for key, book in self._books.items() if key != EVERYTHING]
-        if len(others) < self.books_at_most:
+        others = [(cache.looked, key) for key, cache in self._caches.items() if key != EVERYTHING]
+        if len(others) < self.most_caches:
             return
         looked, oldest = min(others, key=lambda one: one[0])
         if self.monitors.clock.now() - looked < FRESH:
             raise Unknown("viewers with too many different rights look at this page now; come again in a minute")
-        self._books.pop(oldest).task.cancel()
+        self._caches.pop(oldest).task.cancel()
 
     async def close(self) -> None:
-        tasks = [book.task for book in self._books.values()]
+        tasks = [cache.task for cache in self._caches.values()]
         for task in tasks:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

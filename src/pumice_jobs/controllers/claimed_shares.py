@@ -70,4 +70,4 @@ def held_of(claim: Json) -> Iterator[Result]:
 
 def _part(amount: Fraction | None, whole: Fraction) -> float:
     """All of it where nobody says how much: a status has many writers."""
-    return min(1.0, max(0.0, float(amount / whole))) if amount is not None and whole > 0 else 1.0
+    return float(min(max(amount, Fraction()), whole) / whole) if amount is not None and whole > 0 else 1.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from kit.device_world import fingerprint
 from kit.fake_cluster import Json, merged
 from tests.property.history.engine_door import EngineDoor
 from tests.property.history.registry import Op
@@ -75,12 +76,12 @@ class BooksDoor(EngineDoor):
     def _an_eviction_taken_back_leaves_nothing(self, state: State) -> None:
         ledger = state.ledger
         held = sorted(uid for uid, h in ledger.placements.items() if h.state is PlacementState.CONFIRMED)[:2]
-        before = ledger.fingerprint()
+        before = fingerprint(ledger)
         receipts = [ledger.terminate(uid) for uid in held]
         for receipt in reversed(receipts):
             if receipt is not None:
                 ledger.undo(receipt)
-        if ledger.fingerprint() != before:
+        if fingerprint(ledger) != before:
             self._complain("an eviction that was taken back left something")
 
     def _a_fresh_look_finds_the_same(self, engine: Engine) -> None:
@@ -99,8 +100,8 @@ class BooksDoor(EngineDoor):
         if any(_outlives(mine, task) for task in mine.tasks.values()):
             return  # and so is what its queue pays for them
         theirs = self._rebuilt().state
-        again = theirs.ledger.fingerprint()
-        for part, value in mine.ledger.fingerprint().items():
+        again = fingerprint(theirs.ledger)
+        for part, value in fingerprint(mine.ledger).items():
             if again[part] != value:
                 self._complain(f"{part}: {value}, from the objects {again[part]}")
         away = {h.node for h in mine.ledger.placements.values()} - mine.ledger.table.row_of.keys()

@@ -65,7 +65,7 @@ def test_a_queue_is_not_made_under_a_name_that_nobody_wrote(capsys: pytest.Captu
 
 @pytest.mark.parametrize("metadata", ["x", "[1]", "{name: 5}", "{}"])
 @pytest.mark.parametrize(("command", "kind"), [(("jobflow", "create"), "JobFlow"), (("job", "run"), "Job")])
-def test_a_file_whose_object_has_no_name_is_told_in_a_line(
+def test_a_file_whose_object_has_no_name_is_refused_in_one_line(
     command: tuple[str, str], kind: str, metadata: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "its.yaml").write_text(f"kind: {kind}\nmetadata: {metadata}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -16,10 +17,16 @@ from pathlib import Path
 
 import pytest
 from kit.command_line import Called, call, write_case
+from kit.control_plane import control_plane, write_kubeconfig
+from kit.installing import install
 
+from pumice.adapters.kube import KubeClient
+from pumice.cli.cluster_snapshot import ClusterSnapshot, save
 from pumice.cli.simulate import app
+from pumice.cli.simulation_inputs import shipped_conf
 from pumice.model.errors import BadInput
 from pumice.simulation import manifests
+from pumice.wire import names
 
 FLOW = "pods=60,shape=shares,arrival=poisson:1/s,duration=fixed:30s"
 MADE = ("--add", "nodes=2,model=A100-SXM4-80GB,cards=2")
@@ -303,3 +310,43 @@ def test_pods_larger_than_any_node_are_told(tmp_path: Path) -> None:
     pod.write_text("kind: Pod\nmetadata: {name: huge}\nspec: {containers: [{name: c, resources: {limits: {cpu: 1000}}}]}\n")
     called = simulate(*MADE, "-f", str(pod))
     assert "fit no empty node: default/huge: 0/2 nodes are unavailable: 2 Insufficient cpu" in called.stdout
+
+
+def test_another_cut_of_a_node_stands_beside_the_cluster_as_it_is(tmp_path: Path) -> None:
+    node = manifests.node("n1", cpu="64", memory="256Gi", model="A100-SXM4-80GB", cards=1, mib=81920)
+    (tmp_path / "case.json").write_text(save(ClusterSnapshot(now=1e9, scheduler_conf=shipped_conf(), objects={"nodes": [node]})))
+    (tmp_path / "job.yaml").write_text(JOB.replace("replicas: 3", "replicas: 2").replace("4000", "30000"))
+    found = variants("--from", str(tmp_path / "case.json"), "-f", str(tmp_path / "job.yaml"), "--recut", "n1=all-1g")
+    assert [one["variant"] for one in found] == ["as configured", "recut n1=all-1g"]
+    assert [one["whole"]["placed"] for one in found] == [2, 0]  # type: ignore[index]
+
+
+def test_without_a_queue_its_pods_neither_run_nor_wait_nor_come(tmp_path: Path) -> None:
+    node = manifests.node("n1", cpu="64", memory="256Gi", model="L4", cards=1, mib=20000)
+    pods = [manifests.pod({names.VGPU_NUMBER: "1", names.VGPU_MEMORY_PERCENTAGE: "100"}, queue=queue) for queue in ("q", "r")]
+    for name, one in zip(("runs", "waits"), pods, strict=True):
+        one["metadata"] |= {"name": name, "namespace": "default", "uid": name}
+    pods[0]["spec"]["nodeName"], pods[0]["status"] = "n1", {"phase": "Running"}
+    pods[0]["metadata"]["annotations"][names.VGPU_IDS] = "GPU-n1-0,NVIDIA,20000,0:"
+    queues = [{"metadata": {"name": name}, "spec": {"weight": 1}} for name in ("q", "r")]
+    objects = {"nodes": [node], "pods": pods, "queues": queues}
+    (tmp_path / "case.json").write_text(save(ClusterSnapshot(now=1e9, scheduler_conf=shipped_conf(), objects=objects)))
+    found = variants("--from", str(tmp_path / "case.json"), "--without", "queue=q", "--generate", "pods=3,shape=shares,queue=q")
+    assert [one["variant"] for one in found] == ["as configured", "without queue=q"]
+    assert "default/waits" in found[0]["waits"]  # type: ignore[operator]
+    assert list(found[1]["starts"]) == ["default/waits"]  # type: ignore[call-overload]
+    assert [one["whole"]["pods"] for one in found] == [4, 1]  # type: ignore[index]
+
+
+def test_a_running_cluster_is_played_straight_from_its_kubeconfig(tmp_path: Path) -> None:
+    with control_plane("embedded", tmp_path / "server") as api:
+        path = write_kubeconfig(tmp_path / "config", api)
+
+        async def fill() -> None:
+            async with KubeClient.from_kubeconfig(path) as kube:
+                await install(kube)
+
+        asyncio.run(fill())
+        (tmp_path / "pod.yaml").write_text(JOB.replace("volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 4000", "cpu: 2"))
+        found = variants("--kubeconfig", str(path), "-f", str(tmp_path / "pod.yaml"))
+    assert [(one["variant"], one["whole"]["placed"]) for one in found] == [("as configured", 3)]  # type: ignore[index]

@@ -258,9 +258,9 @@ def test_ten_thousand_viewers_leave_no_more_behind_than_a_few_thousand_answers()
     asyncio.run(asyncio.wait_for(run(), 250))
 
 
-def test_many_different_rights_share_few_books_and_whoever_is_too_many_is_told_so() -> None:
+def test_many_different_rights_share_few_caches_and_whoever_is_too_many_is_told_so() -> None:
     async def at(page: OpenPage, known: Viewers, cluster: ReviewingCluster) -> None:
-        known.books_at_most = 2
+        known.most_caches = 2
         for n in range(4):
             cluster.users[f"u{n}"] = f"u{n}"
             cluster.rights[f"u{n}"] = {("nodes", ""), *((("queues", ""),) if n % 2 else ()), *((("pods", "a"),) if n > 1 else ())}
@@ -269,7 +269,7 @@ def test_many_different_rights_share_few_books_and_whoever_is_too_many_is_told_s
         monkey = pytest.MonkeyPatch()
         monkey.setattr(viewers, "FRESH", 0.0)
         assert (await page.get("pods", token="u2")).status == 200
-        assert len(known._books) == 3
+        assert len(known._caches) == 3
         monkey.undo()
         cluster.users["twin"] = "twin"
         cluster.rights["twin"] = cluster.rights["u2"]

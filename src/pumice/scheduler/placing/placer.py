@@ -44,7 +44,7 @@ class Placer:
         self.occupants = Occupants(state)
         self._kept = KeptClasses(state, self.evaluation)
         self._reported: tuple[tuple[PodClass, int, int, int, int, int], Why] | None = None
-        self._told_among: tuple[object, Why] | None = None
+        self._reported_among: tuple[object, Why] | None = None
         self._unschedulable, self._hopeless = state.scheduling_queue.unschedulable, state.scheduling_queue.hopeless
         self._no_future: dict[PodClass, int] = {}
         """Classes for which there was nothing on any row that is being released, and up to which change."""
@@ -278,7 +278,7 @@ class Placer:
         self._unschedulable.clear()
         self._hopeless.clear()
         self._no_future.clear()
-        self._reported = self._told_among = None
+        self._reported = self._reported_among = None
 
     def choose_future(
         self, cls: PodClass, only: str = "", among: Among | None = None, accept: Callable[[Choice], bool] | None = None
@@ -418,12 +418,12 @@ class Placer:
         """The reasons of the nodes that one pod may have, and of those that it may not. Equal pods are told at once."""
         table = self.state.ledger.table
         key = self._moment(cls), among.rows is None, among.open(table.capacity).tobytes(), per_node
-        if self._told_among is None or self._told_among[0] != key:
+        if self._reported_among is None or self._reported_among[0] != key:
             why = why_not(
                 self.state, self.framework, self.evaluation, cls, per_node=per_node, rows=among.rows, bounds=among.verdicts
             )
-            self._told_among = key, why
-        return self._told_among[1]
+            self._reported_among = key, why
+        return self._reported_among[1]
 
     def hopeless(self, cls: PodClass) -> bool:
         """Return whether no node can hold such a pod, whatever leaves, as far as its reasons were worked out for these nodes."""

@@ -27,7 +27,7 @@ class ClaimQuotas:
         return cls(devices, devices and arguments.boolean("capacity.DRAConsumableCapacityEnable", True))
 
     @classmethod
-    def told(cls, conf: SchedulerConf) -> ClaimQuotas:
+    def configured(cls, conf: SchedulerConf) -> ClaimQuotas:
         capacity = conf.plugin("capacity")
         return cls() if capacity is None else cls.of(capacity.arguments)
 

@@ -47,7 +47,7 @@ def always(conf: SchedulerConf, device_types: Iterable[DeviceSharing], devices: 
     gang = conf.plugin(Gang.name)
     limit = 0.0 if gang is None else limit_of(gang.arguments)
     held = [GangReservation(limit)] if limit > 0 else []
-    unserved, capability = Unserved(plugins, owners, devices or DeviceConfig()), Capability(ClaimQuotas.told(conf))
+    unserved, capability = Unserved(plugins, owners, devices or DeviceConfig()), Capability(ClaimQuotas.configured(conf))
     return [unserved, capability, Sharding(), OwnNodesFirst(), *held]
 
 

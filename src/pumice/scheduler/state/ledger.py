@@ -9,7 +9,7 @@ keeps its holdings here, so that they are charged again when it returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
@@ -588,35 +588,6 @@ class Ledger:
     def card_kinds_version(self) -> int:
         """Raised when cards of another kind came or went."""
         return sum(device_table.card_kinds_version for device_table in self.device_tables.values())
-
-    # -- for tests and explain ----------------------------------------------------------------------------------
-
-    def fingerprint(self) -> Mapping[str, object]:
-        """Everything that a decision looks at, as plain values: two ledgers with equal fingerprints decide alike."""
-        columns = {column: name for name, column in self.table.dims.items()}
-
-        def amounts(row: int, array: str) -> dict[str, int]:
-            values = getattr(self.table, array)[row]
-            return {columns[c]: int(values[c]) for c in range(len(columns)) if values[c]}
-
-        nodes = {
-            name: {array: amounts(row, array) for array in ("alloc", "used", "releasing", "pipelined")}
-            for name, row in sorted(self.table.row_of.items())
-        }
-        cards = {
-            (device_type, name, device_table.inventory.cards[place].uuid): (
-                usage.shares, usage.memory, usage.cores, usage.group, frozenset(usage.slots),
-                tuple(sorted((uid, container_devices) for uid, container_devices in usage.holders.items())),
-            )
-            for device_type, device_table_of in sorted(self.device_tables.items())
-            for name, device_table in sorted(device_table_of.nodes.items())
-            for place, usage in enumerate(device_table.usages)
-        }  # fmt: skip
-        allocated = {
-            uid: (h.node, h.request, h.allocations if h.node in nodes else (), h.state in GOING)
-            for uid, h in self.placements.items()
-        }
-        return {"nodes": nodes, "cards": cards, "held": allocated, "terms": self.terms.fingerprint(self.table.row_of)}
 
 
 _SHARED, _UNKNOWN = "annotated pods have shares of its card", "annotated pods hold cards of the node, and nobody knows which"

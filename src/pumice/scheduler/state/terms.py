@@ -316,17 +316,6 @@ class TermIndex:
     def any_wishing(self) -> bool:
         return bool(self._preferred.where)
 
-    def fingerprint(self, row_of: Mapping[str, int]) -> object:
-        name_of = {row: name for name, row in row_of.items()}
-        return [
-            {
-                features: {name_of[row]: count for row, count in rows.items() if count and row in name_of}
-                for features, rows in table.items()
-                if any(count and row in name_of for row, count in rows.items())
-            }
-            for table in (self._where, self._going)
-        ]
-
     # -- counting -------------------------------------------------------------------------------------------------
 
     def _keep(self, row: int, features: Features, sign: int) -> None:

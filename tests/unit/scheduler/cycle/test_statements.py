@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kit.device_world import fingerprint
 from kit.engine_world import World
 from kit.objects import node, pod
 
@@ -54,7 +55,7 @@ def test_an_eviction_that_is_committed_is_told_to_the_world_and_binds_nobody_bef
 
 def test_an_eviction_that_the_api_server_refuses_leaves_the_books_as_they_were() -> None:
     _, cycle, old, new = full_world()
-    before = cycle.state.ledger.fingerprint()
+    before = fingerprint(cycle.state.ledger)
     statement = evict_for(cycle, old, new)
     assert new.job is not None
     commit(cycle, new.job, statement)
@@ -62,17 +63,17 @@ def test_an_eviction_that_the_api_server_refuses_leaves_the_books_as_they_were()
         uncommitted.rollback()
     assert cycle.state.terminating.refused(old.uid, 0.0) is old
     assert old.status is Status.RUNNING
-    assert cycle.state.ledger.fingerprint() == before
+    assert fingerprint(cycle.state.ledger) == before
 
 
 def test_who_is_evicted_in_vain_stays_and_the_pod_remembers_where_it_would_have_gone() -> None:
     _, cycle, old, new = full_world()
-    before = cycle.state.ledger.fingerprint()
+    before = fingerprint(cycle.state.ledger)
     statement = evict_for(cycle, old, new)
     assert new.job is not None
     discard(cycle, new.job, statement)
     assert (old.status, new.status, new.trial) == (Status.RUNNING, Status.PENDING, (Status.PIPELINED, "n1"))
-    assert cycle.state.ledger.fingerprint() == before
+    assert fingerprint(cycle.state.ledger) == before
     assert not cycle.effects
 
 

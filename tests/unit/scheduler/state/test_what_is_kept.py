@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.device_world import fingerprint
 from kit.engine_world import World
 from kit.objects import node, pod
 
@@ -183,13 +184,13 @@ def test_tables_are_made_anew_after_many_pods_without_losing_any() -> None:
     world = World()
     world.engine.state.pods.tidied_after = 3
     world.add(node("n1", cards=4, mib=8000, pods=1000), running("stays"))
-    before = world.engine.state.ledger.fingerprint()
+    before = fingerprint(world.engine.state.ledger)
     for number in range(40):
         world.add(running(f"p{number}", "n1"), pod(f"q{number}", cpu="100"))
         world.delete_pod(f"p{number}")
         world.delete_pod(f"q{number}")
     state = world.engine.state
-    assert state.ledger.fingerprint() == before
+    assert fingerprint(state.ledger) == before
     assert [task.name for task in state.tasks.values()] == ["stays"]
     assert [len(state.jobs), len(state.queues["default"].jobs), len(state.bookings.assignments)] == [1, 1, 1]
-    assert world.restarted().state.ledger.fingerprint() == before
+    assert fingerprint(world.restarted().state.ledger) == before

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pumice.wire.kubectl_columns import age, duration_since, human, parse_time, pod_cells
+from pumice.wire.kubectl_columns import duration_since, human, parse_time, pod_cells
 from pumice_lab.apiserver.strategies.base import at
 from pumice_lab.apiserver.tables import settings
-from pumice_lab.apiserver.tables.printer import Column, Printer, joined, labels_text, printer, selector_text
+from pumice_lab.apiserver.tables.printer import (
+    AGE,
+    CREATED,
+    Column,
+    Printer,
+    age_of,
+    joined,
+    labels_text,
+    name_of,
+    printer,
+    row,
+    selector_text,
+)
 
 Json = dict[str, Any]
-
-
-def _name(value: Json) -> str:
-    return str(value["metadata"].get("name", ""))
-
-
-def _age(value: Json, now: float) -> str:
-    return age(value["metadata"], now)
 
 
 def _containers(value: Json, path: str = "spec.template.spec") -> tuple[str, str]:
@@ -38,7 +42,7 @@ def _node(value: Json, now: float) -> list[Any]:
         roles.append(labels["kubernetes.io/role"])
     addresses = {a.get("type"): a.get("address") for a in at(value, "status.addresses") or []}
     info = at(value, "status.nodeInfo") or {}
-    return [_name(value), ready, joined(roles), _age(value, now), info.get("kubeletVersion", ""),
+    return [name_of(value), ready, joined(roles), age_of(value, now), info.get("kubeletVersion", ""),
             addresses.get("InternalIP", "<none>"), addresses.get("ExternalIP", "<none>"), info.get("osImage") or "<unknown>",
             info.get("kernelVersion") or "<unknown>", info.get("containerRuntimeVersion") or "<unknown>"]  # fmt: skip
 
@@ -46,8 +50,9 @@ def _node(value: Json, now: float) -> list[Any]:
 def _deployment(value: Json, now: float) -> list[Any]:
     status, spec = value.get("status") or {}, value.get("spec") or {}
     names, images = _containers(value)
-    return [_name(value), f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}", status.get("updatedReplicas", 0),
-            status.get("availableReplicas", 0), _age(value, now), names, images, selector_text(spec.get("selector"))]  # fmt: skip
+    return [name_of(value), f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}", status.get("updatedReplicas", 0),
+            status.get("availableReplicas", 0), age_of(value, now), names, images,
+            selector_text(spec.get("selector"))]  # fmt: skip
 
 
 def _replica_set(value: Json, now: float) -> list[Any]:
@@ -55,22 +60,22 @@ def _replica_set(value: Json, now: float) -> list[Any]:
     names, images = _containers(value)
     selector = spec.get("selector")
     text = selector_text(selector) if value.get("kind") == "ReplicaSet" else labels_text(selector)
-    return [_name(value), spec.get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0),
-            _age(value, now), names, images, text]  # fmt: skip
+    return [name_of(value), spec.get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0),
+            age_of(value, now), names, images, text]  # fmt: skip
 
 
 def _stateful_set(value: Json, now: float) -> list[Any]:
     names, images = _containers(value)
     ready = f"{at(value, 'status.readyReplicas', 0)}/{at(value, 'spec.replicas', 0)}"
-    return [_name(value), ready, _age(value, now), names, images]
+    return [name_of(value), ready, age_of(value, now), names, images]
 
 
 def _daemon_set(value: Json, now: float) -> list[Any]:
     status, (names, images) = value.get("status") or {}, _containers(value)
     nodes = labels_text(at(value, "spec.template.spec.nodeSelector"))
-    return [_name(value), status.get("desiredNumberScheduled", 0), status.get("currentNumberScheduled", 0),
+    return [name_of(value), status.get("desiredNumberScheduled", 0), status.get("currentNumberScheduled", 0),
             status.get("numberReady", 0), status.get("updatedNumberScheduled", 0), status.get("numberAvailable", 0),
-            nodes, _age(value, now), names, images, selector_text(at(value, "spec.selector"))]  # fmt: skip
+            nodes, age_of(value, now), names, images, selector_text(at(value, "spec.selector"))]  # fmt: skip
 
 
 def _job(value: Json, now: float) -> list[Any]:
@@ -88,7 +93,7 @@ def _job(value: Json, now: float) -> list[Any]:
         end = parse_time(status["completionTime"]) if status.get("completionTime") else now
         took = human(end - parse_time(status["startTime"]))
     names, images = _containers(value)
-    return [_name(value), state, f"{status.get('succeeded', 0)}/{goal}", took, _age(value, now), names, images,
+    return [name_of(value), state, f"{status.get('succeeded', 0)}/{goal}", took, age_of(value, now), names, images,
             selector_text(spec.get("selector"))]  # fmt: skip
 
 
@@ -96,8 +101,8 @@ def _cron_job(value: Json, now: float) -> list[Any]:
     spec, status = value.get("spec") or {}, value.get("status") or {}
     last = duration_since(status["lastScheduleTime"], now) if status.get("lastScheduleTime") else "<none>"
     names, images = _containers(value, "spec.jobTemplate.spec.template.spec")
-    return [_name(value), spec.get("schedule", ""), spec.get("timeZone") or "<none>", str(bool(spec.get("suspend"))),
-            len(status.get("active") or []), last, _age(value, now), names, images,
+    return [name_of(value), spec.get("schedule", ""), spec.get("timeZone") or "<none>", str(bool(spec.get("suspend"))),
+            len(status.get("active") or []), last, age_of(value, now), names, images,
             selector_text(at(value, "spec.jobTemplate.spec.selector"))]  # fmt: skip
 
 
@@ -106,7 +111,7 @@ def _service(value: Json, now: float) -> list[Any]:
     ports = [f"{p.get('port')}{':' + str(p['nodePort']) if p.get('nodePort') else ''}/{p.get('protocol', 'TCP')}"
              for p in spec.get("ports") or []]  # fmt: skip
     external = spec.get("externalName") if spec.get("type") == "ExternalName" else joined(spec.get("externalIPs") or [])
-    return [_name(value), spec.get("type", ""), spec.get("clusterIP") or "<none>", external, joined(ports), _age(value, now),
+    return [name_of(value), spec.get("type", ""), spec.get("clusterIP") or "<none>", external, joined(ports), age_of(value, now),
             labels_text(spec.get("selector"))]  # fmt: skip
 
 
@@ -122,49 +127,25 @@ def _event(value: Json, now: float) -> list[Any]:
     what = f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}"
     return [duration_since(last, now), value.get("type", ""), value.get("reason", ""), what, involved.get("fieldPath", ""),
             f"{origin}, {host}" if host and host != origin else origin, (value.get("message") or "").strip(),
-            duration_since(first, now), count, _name(value)]  # fmt: skip
-
-
-def _namespace(value: Json, now: float) -> list[Any]:
-    return [_name(value), at(value, "status.phase", ""), _age(value, now)]
-
-
-def _config_map(value: Json, now: float) -> list[Any]:
-    return [_name(value), len(value.get("data") or {}) + len(value.get("binaryData") or {}), _age(value, now)]
-
-
-def _secret(value: Json, now: float) -> list[Any]:
-    return [_name(value), value.get("type", ""), len(value.get("data") or {}), _age(value, now)]
-
-
-def _service_account(value: Json, now: float) -> list[Any]:
-    return [_name(value), _age(value, now)]
-
-
-def _lease(value: Json, now: float) -> list[Any]:
-    return [_name(value), at(value, "spec.holderIdentity", ""), _age(value, now)]
-
-
-def _priority_class(value: Json, now: float) -> list[Any]:
-    return [_name(value), value.get("value", 0), str(bool(value.get("globalDefault"))).lower(), _age(value, now),
-            value.get("preemptionPolicy", "")]  # fmt: skip
+            duration_since(first, now), count, name_of(value)]  # fmt: skip
 
 
 def _claim(value: Json, now: float) -> list[Any]:
     spec, status = value.get("spec") or {}, value.get("status") or {}
     phase = "Terminating" if value["metadata"].get("deletionTimestamp") else status.get("phase", "")
-    return [_name(value), phase, spec.get("volumeName", ""), at(status, "capacity.storage", "") if spec.get("volumeName") else "",
-            _modes(status.get("accessModes") or []), spec.get("storageClassName", ""),
-            spec.get("volumeAttributesClassName") or "<unset>", _age(value, now), spec.get("volumeMode", "")]  # fmt: skip
+    size = at(status, "capacity.storage", "") if spec.get("volumeName") else ""
+    return [name_of(value), phase, spec.get("volumeName", ""), size, _modes(status.get("accessModes") or []),
+            spec.get("storageClassName", ""), spec.get("volumeAttributesClassName") or "<unset>", age_of(value, now),
+            spec.get("volumeMode", "")]  # fmt: skip
 
 
 def _volume(value: Json, now: float) -> list[Any]:
     spec, status = value.get("spec") or {}, value.get("status") or {}
     claim = spec.get("claimRef") or {}
     name = f"{claim.get('namespace')}/{claim.get('name')}" if claim else ""
-    return [_name(value), at(spec, "capacity.storage", ""), _modes(spec.get("accessModes") or []),
+    return [name_of(value), at(spec, "capacity.storage", ""), _modes(spec.get("accessModes") or []),
             spec.get("persistentVolumeReclaimPolicy", ""), status.get("phase", ""), name, spec.get("storageClassName", ""),
-            spec.get("volumeAttributesClassName") or "<unset>", status.get("reason", ""), _age(value, now),
+            spec.get("volumeAttributesClassName") or "<unset>", status.get("reason", ""), age_of(value, now),
             spec.get("volumeMode", "")]  # fmt: skip
 
 
@@ -175,19 +156,9 @@ def _modes(modes: list[str]) -> str:
 
 def _storage_class(value: Json, now: float) -> list[Any]:
     default = at(value, "metadata.annotations", {}).get("storageclass.kubernetes.io/is-default-class") == "true"
-    return [_name(value) + (" (default)" if default else ""), value.get("provisioner", ""), value.get("reclaimPolicy", "Delete"),
-            value.get("volumeBindingMode", "Immediate"), str(bool(value.get("allowVolumeExpansion"))).lower(),
-            _age(value, now)]  # fmt: skip
-
-
-def _budget(value: Json, now: float) -> list[Any]:
-    spec = value.get("spec") or {}
-    return [_name(value), str(spec.get("minAvailable", "N/A")), str(spec.get("maxUnavailable", "N/A")),
-            at(value, "status.disruptionsAllowed", 0), _age(value, now)]  # fmt: skip
-
-
-def _role(value: Json, now: float) -> list[Any]:
-    return [_name(value), value["metadata"].get("creationTimestamp", "")]
+    return [name_of(value) + (" (default)" if default else ""), value.get("provisioner", ""),
+            value.get("reclaimPolicy", "Delete"), value.get("volumeBindingMode", "Immediate"),
+            str(bool(value.get("allowVolumeExpansion"))).lower(), age_of(value, now)]  # fmt: skip
 
 
 def _binding(value: Json, now: float) -> list[Any]:
@@ -200,37 +171,34 @@ def _binding(value: Json, now: float) -> list[Any]:
         )
 
     return [
-        _name(value),
+        name_of(value),
         f"{role.get('kind')}/{role.get('name')}",
-        _age(value, now),
+        age_of(value, now),
         of("User"),
         of("Group"),
         of("ServiceAccount"),
     ]
 
 
-def _definition(value: Json, now: float) -> list[Any]:
-    return [_name(value), value["metadata"].get("creationTimestamp", "")]
-
-
 def _endpoints(value: Json, now: float) -> list[Any]:
     found = [f"{a.get('ip')}:{p.get('port')}" for s in value.get("subsets") or [] for a in s.get("addresses") or []
              for p in s.get("ports") or []]  # fmt: skip
     text = ",".join(found[:3]) + (f" + {len(found) - 3} more..." if len(found) > 3 else "")
-    return [_name(value), text or "<none>", _age(value, now)]
+    return [name_of(value), text or "<none>", age_of(value, now)]
 
 
 def _revision(value: Json, now: float) -> list[Any]:
     owner = next((o for o in value["metadata"].get("ownerReferences") or [] if o.get("controller")), None)
     group = str(owner.get("apiVersion", "")).rpartition("/")[0] if owner else ""
     controller = f"{owner['kind'].lower()}{'.' + group if group else ''}/{owner['name']}" if owner else "<none>"
-    return [_name(value), controller, value.get("revision", 0), _age(value, now)]
+    return [name_of(value), controller, value.get("revision", 0), age_of(value, now)]
 
 
-def _hooks(value: Json, now: float) -> list[Any]:
-    return [_name(value), len(value.get("webhooks") or []), _age(value, now)]
+def _size(value: Json, key: str) -> int:
+    return len(value.get(key) or ())
 
 
+_HOOKS = printer("Name Webhooks:i Age", row(lambda value: _size(value, "webhooks"), AGE))
 _RBAC = "rbac.authorization.k8s.io"
 _CRD = "apiextensions.k8s.io"
 _EVENT = printer("Last_Seen Type Reason Object | Subobject Source Message First_Seen Count Name", _event)
@@ -247,12 +215,12 @@ PRINTERS: Mapping[tuple[str, str], Printer] = {
     ("", "Node"): printer(
         "Name Status Roles Age Version | Internal-IP External-IP OS-Image Kernel-Version Container-Runtime", _node
     ),
-    ("", "Namespace"): printer("Name Status Age", _namespace),
-    ("", "ConfigMap"): printer("Name Data:i Age", _config_map),
-    ("", "Secret"): printer("Name Type Data:i Age", _secret),
+    ("", "Namespace"): printer("Name Status Age", row("status.phase", AGE)),
+    ("", "ConfigMap"): printer("Name Data:i Age", row(lambda value: _size(value, "data") + _size(value, "binaryData"), AGE)),
+    ("", "Secret"): printer("Name Type Data:i Age", row("type", lambda value: _size(value, "data"), AGE)),
     ("", "Service"): printer("Name Type Cluster-IP External-IP Port(s) Age | Selector", _service),
     ("", "Endpoints"): printer("Name Endpoints Age", _endpoints),
-    ("", "ServiceAccount"): printer("Name Age", _service_account),
+    ("", "ServiceAccount"): printer("Name Age", row(AGE)),
     ("", "Event"): _EVENT,
     ("events.k8s.io", "Event"): Printer(_EVENT.columns, lambda value, now: _event(_as_core(value), now)),
     ("", "PersistentVolumeClaim"): printer(
@@ -279,21 +247,26 @@ PRINTERS: Mapping[tuple[str, str], Printer] = {
     ("batch", "CronJob"): printer(
         "Name Schedule Timezone Suspend Active:i Last_Schedule Age | Containers Images Selector", _cron_job
     ),
-    ("coordination.k8s.io", "Lease"): printer("Name Holder Age", _lease),
+    ("coordination.k8s.io", "Lease"): printer("Name Holder Age", row("spec.holderIdentity", AGE)),
     ("scheduling.k8s.io", "PriorityClass"): printer(
-        "Name Value:i Global-Default Age PreemptionPolicy", _priority_class
+        "Name Value:i Global-Default Age PreemptionPolicy",
+        row(("value", 0), lambda value: str(bool(value.get("globalDefault"))).lower(), AGE, "preemptionPolicy"),
     ),
     ("storage.k8s.io", "StorageClass"): printer(
         "Name Provisioner ReclaimPolicy VolumeBindingMode AllowVolumeExpansion Age", _storage_class
     ),
-    ("policy", "PodDisruptionBudget"): printer("Name Min_Available Max_Unavailable Allowed_Disruptions:i Age", _budget),
-    (_RBAC, "Role"): printer("Name Created_At", _role),
-    (_RBAC, "ClusterRole"): printer("Name Created_At", _role),
+    ("policy", "PodDisruptionBudget"): printer(
+        "Name Min_Available Max_Unavailable Allowed_Disruptions:i Age",
+        row(lambda value: str(at(value, "spec.minAvailable", "N/A")), lambda value: str(at(value, "spec.maxUnavailable", "N/A")),
+            ("status.disruptionsAllowed", 0), AGE),
+    ),
+    (_RBAC, "Role"): printer("Name Created_At", CREATED),
+    (_RBAC, "ClusterRole"): printer("Name Created_At", CREATED),
     (_RBAC, "RoleBinding"): printer("Name Role Age | Users Groups ServiceAccounts", _binding),
     (_RBAC, "ClusterRoleBinding"): printer("Name Role Age | Users Groups ServiceAccounts", _binding),
-    (_CRD, "CustomResourceDefinition"): printer("Name Created_At", _definition),
-    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): printer("Name Webhooks:i Age", _hooks),
-    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): printer("Name Webhooks:i Age", _hooks),
+    (_CRD, "CustomResourceDefinition"): printer("Name Created_At", CREATED),
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): _HOOKS,
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): _HOOKS,
 }
 
 

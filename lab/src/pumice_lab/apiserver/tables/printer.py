@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pumice.wire.kubectl_columns import age
+from pumice_lab.apiserver.strategies.base import at
+
 Json = dict[str, Any]
 Cells = Callable[[Json, float], list[Any]]  # object, Unix seconds now
 
@@ -26,6 +29,30 @@ def printer(columns: str, cells: Cells) -> Printer:
             form = "name" if name == "Name" else ""
             found.append(Column(name.replace("_", " "), kind, "", priority, format=form))
     return Printer(tuple(found), cells)
+
+
+def name_of(value: Json) -> str:
+    return str(value["metadata"].get("name", ""))
+
+
+def age_of(value: Json, now: float) -> str:
+    return age(value["metadata"], now)
+
+
+def row(*cells: str | tuple[str, Any] | Callable[[Json], Any]) -> Cells:
+    """Return the cells of a row: the name, what stands at each path (a pair: or else that), or is made of the object, and the age
+    at ``AGE``."""
+
+    def cell(of: str | tuple[str, Any] | Callable[[Json], Any], value: Json, now: float) -> Any:
+        if of is AGE:
+            return age_of(value, now)
+        return at(value, of, "") if isinstance(of, str) else at(value, *of) if isinstance(of, tuple) else of(value)
+
+    return lambda value, now: [name_of(value), *(cell(of, value, now) for of in cells)]
+
+
+AGE = "age"
+CREATED = row("metadata.creationTimestamp")
 
 
 # -- A table's column of a custom kind -------------------------------------------------------------------------------

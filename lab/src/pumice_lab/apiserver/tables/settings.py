@@ -5,31 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pumice.wire.kubectl_columns import age, human
+from pumice.wire.kubectl_columns import human
 from pumice_lab.apiserver.strategies.base import at
-from pumice_lab.apiserver.tables.printer import Printer, joined, labels_text, printer, selector_text
+from pumice_lab.apiserver.tables.printer import (
+    AGE,
+    CREATED,
+    Printer,
+    age_of,
+    joined,
+    labels_text,
+    name_of,
+    printer,
+    row,
+    selector_text,
+)
 
 Json = dict[str, Any]
 
 
-def _name(value: Json) -> str:
-    return str(value["metadata"].get("name", ""))
-
-
-def _age(value: Json, now: float) -> str:
-    return age(value["metadata"], now)
-
-
 def _yes(value: Any) -> str:
     return str(bool(value)).lower()
-
-
-def _runtime_class(value: Json, now: float) -> list[Any]:
-    return [_name(value), value.get("handler", ""), _age(value, now)]
-
-
-def _network_policy(value: Json, now: float) -> list[Any]:
-    return [_name(value), selector_text(at(value, "spec.podSelector")), _age(value, now)]
 
 
 def _ingress(value: Json, now: float) -> list[Any]:
@@ -39,7 +34,7 @@ def _ingress(value: Json, now: float) -> list[Any]:
     address = ",".join(p.get("ip") or p.get("hostname", "") for p in points)
     ports = "80, 443" if spec.get("tls") else "80"
     shown = ",".join(hosts[:3]) + (f" + {len(hosts) - 3} more..." if len(hosts) > 3 else "")
-    return [_name(value), spec.get("ingressClassName") or "<none>", shown or "*", address, ports, _age(value, now)]
+    return [name_of(value), spec.get("ingressClassName") or "<none>", shown or "*", address, ports, age_of(value, now)]
 
 
 def _ingress_class(value: Json, now: float) -> list[Any]:
@@ -47,7 +42,7 @@ def _ingress_class(value: Json, now: float) -> list[Any]:
     reference = spec.get("parameters") or {}
     group = f".{reference['apiGroup']}" if reference.get("apiGroup") else ""
     text = f"{reference.get('kind')}{group}/{reference.get('name')}" if reference else "<none>"
-    return [_name(value), spec.get("controller", ""), text, _age(value, now)]
+    return [name_of(value), spec.get("controller", ""), text, age_of(value, now)]
 
 
 def _endpoint_slice(value: Json, now: float) -> list[Any]:
@@ -55,11 +50,11 @@ def _endpoint_slice(value: Json, now: float) -> list[Any]:
     addresses = [a for e in value.get("endpoints") or [] for a in e.get("addresses") or []]
     shown = ",".join(addresses[:3]) + (f" + {len(addresses) - 3} more..." if len(addresses) > 3 else "")
     return [
-        _name(value),
+        name_of(value),
         value.get("addressType", ""),
         ",".join(ports) or "<unset>",
         shown or "<unset>",
-        _age(value, now),
+        age_of(value, now),
     ]
 
 
@@ -68,23 +63,19 @@ def _quota(value: Json, now: float) -> list[Any]:
     texts = {key: f"{key}: {used.get(key, '0')}/{hard[key]}" for key in sorted(hard)}
     limits = [text for key, text in texts.items() if key.startswith("limits")]
     return [
-        _name(value),
+        name_of(value),
         ", ".join(t for k, t in texts.items() if not k.startswith("limits")),
         ", ".join(limits),
-        _age(value, now),
+        age_of(value, now),
     ]
-
-
-def _created(value: Json, now: float) -> list[Any]:
-    return [_name(value), value["metadata"].get("creationTimestamp", "")]
 
 
 def _autoscaler(value: Json, now: float) -> list[Any]:
     spec, status = value.get("spec") or {}, value.get("status") or {}
     target = spec.get("scaleTargetRef") or {}
     metrics = [_metric(m) for m in spec.get("metrics") or []]
-    return [_name(value), f"{target.get('kind')}/{target.get('name')}", joined(metrics), spec.get("minReplicas", "<unset>"),
-            spec.get("maxReplicas", 0), status.get("currentReplicas", 0), _age(value, now)]  # fmt: skip
+    return [name_of(value), f"{target.get('kind')}/{target.get('name')}", joined(metrics), spec.get("minReplicas", "<unset>"),
+            spec.get("maxReplicas", 0), status.get("currentReplicas", 0), age_of(value, now)]  # fmt: skip
 
 
 def _metric(metric: Json) -> str:
@@ -95,22 +86,12 @@ def _metric(metric: Json) -> str:
     return f"{source.get('name', str(metric.get('type', '')).lower())}: <unknown>/{wanted}"
 
 
-def _csi_node(value: Json, now: float) -> list[Any]:
-    return [_name(value), len(at(value, "spec.drivers") or []), _age(value, now)]
-
-
 def _csi_driver(value: Json, now: float) -> list[Any]:
     spec = value.get("spec") or {}
     tokens = ",".join(t.get("audience", "") for t in spec.get("tokenRequests") or []) or "<unset>"
     flags = [spec.get("attachRequired", True), spec.get("podInfoOnMount"), spec.get("storageCapacity")]
     modes = ",".join(spec.get("volumeLifecycleModes") or ["Persistent"])
-    return [_name(value), *map(_yes, flags), tokens, _yes(spec.get("requiresRepublish")), modes, _age(value, now)]
-
-
-def _attachment(value: Json, now: float) -> list[Any]:
-    spec = value.get("spec") or {}
-    return [_name(value), spec.get("attacher", ""), at(spec, "source.persistentVolumeName", ""), spec.get("nodeName", ""),
-            _yes(at(value, "status.attached")), _age(value, now)]  # fmt: skip
+    return [name_of(value), *map(_yes, flags), tokens, _yes(spec.get("requiresRepublish")), modes, age_of(value, now)]
 
 
 def _resource_claim(value: Json, now: float) -> list[Any]:
@@ -120,18 +101,7 @@ def _resource_claim(value: Json, now: float) -> list[Any]:
         states.append("reserved")
     if value["metadata"].get("deletionTimestamp"):
         states.append("deleted")
-    return [_name(value), ",".join(states) or "pending", _age(value, now)]
-
-
-def _resource_slice(value: Json, now: float) -> list[Any]:
-    spec = value.get("spec") or {}
-    return [
-        _name(value),
-        spec.get("nodeName") or "<unset>",
-        spec.get("driver", ""),
-        at(spec, "pool.name", ""),
-        _age(value, now),
-    ]
+    return [name_of(value), ",".join(states) or "pending", age_of(value, now)]
 
 
 def _signing_request(value: Json, now: float) -> list[Any]:
@@ -143,17 +113,17 @@ def _signing_request(value: Json, now: float) -> list[Any]:
     if status.get("certificate"):
         condition += ",Issued"
     asked = human(spec["expirationSeconds"]) if spec.get("expirationSeconds") else "<none>"
-    return [_name(value), _age(value, now), spec.get("signerName", ""), spec.get("username", ""), asked, condition]
+    return [name_of(value), age_of(value, now), spec.get("signerName", ""), spec.get("username", ""), asked, condition]
 
 
 def _pod_template(value: Json, now: float) -> list[Any]:
     items = at(value, "template.spec.containers") or []
-    return [_name(value), ",".join(c.get("name", "") for c in items), ",".join(c.get("image", "") for c in items),
+    return [name_of(value), ",".join(c.get("name", "") for c in items), ",".join(c.get("image", "") for c in items),
             labels_text(at(value, "template.metadata.labels"))]  # fmt: skip
 
 
 PRINTERS: Mapping[tuple[str, str], Printer] = {
-    ("", "LimitRange"): printer("Name Created_At", _created),
+    ("", "LimitRange"): printer("Name Created_At", CREATED),
     ("", "PodTemplate"): printer("Name Containers Images Pod_Labels", _pod_template),
     ("", "ResourceQuota"): printer("Name Request Limit Age", _quota),
     ("autoscaling", "HorizontalPodAutoscaler"): printer(
@@ -165,13 +135,22 @@ PRINTERS: Mapping[tuple[str, str], Printer] = {
     ("discovery.k8s.io", "EndpointSlice"): printer("Name AddressType Ports Endpoints Age", _endpoint_slice),
     ("networking.k8s.io", "Ingress"): printer("Name Class Hosts Address Ports Age", _ingress),
     ("networking.k8s.io", "IngressClass"): printer("Name Controller Parameters Age", _ingress_class),
-    ("networking.k8s.io", "NetworkPolicy"): printer("Name Pod-Selector Age", _network_policy),
-    ("node.k8s.io", "RuntimeClass"): printer("Name Handler Age", _runtime_class),
+    ("networking.k8s.io", "NetworkPolicy"): printer(
+        "Name Pod-Selector Age", row(lambda value: selector_text(at(value, "spec.podSelector")), AGE)
+    ),
+    ("node.k8s.io", "RuntimeClass"): printer("Name Handler Age", row("handler", AGE)),
     ("resource.k8s.io", "ResourceClaim"): printer("Name State Age", _resource_claim),
-    ("resource.k8s.io", "ResourceSlice"): printer("Name Node Driver Pool Age", _resource_slice),
+    ("resource.k8s.io", "ResourceSlice"): printer(
+        "Name Node Driver Pool Age",
+        row(lambda value: at(value, "spec.nodeName") or "<unset>", "spec.driver", "spec.pool.name", AGE),
+    ),
     ("storage.k8s.io", "CSIDriver"): printer(
         "Name AttachRequired PodInfoOnMount StorageCapacity TokenRequests RequiresRepublish Modes Age", _csi_driver
     ),
-    ("storage.k8s.io", "CSINode"): printer("Name Drivers:i Age", _csi_node),
-    ("storage.k8s.io", "VolumeAttachment"): printer("Name Attacher PV Node Attached Age", _attachment),
+    ("storage.k8s.io", "CSINode"): printer("Name Drivers:i Age", row(lambda value: len(at(value, "spec.drivers") or ()), AGE)),
+    ("storage.k8s.io", "VolumeAttachment"): printer(
+        "Name Attacher PV Node Attached Age",
+        row("spec.attacher", "spec.source.persistentVolumeName", "spec.nodeName",
+            lambda value: _yes(at(value, "status.attached")), AGE),
+    ),
 }

@@ -245,6 +245,8 @@ class NodeClaims:
             held = await self._annotated(pods)
             unknown = held.pop("", "")
             held |= await in_thread(partial(self._foreign.look, settled=True))
+            if all(share.admin for share in found.shares):
+                unknown = ""
             refused = unknown or claims.crowded(whole, found, pods, others)
             decided = refused or self._decided(whole, claim.uid, claims.Holdings(others, held))
             checked = decided if isinstance(decided, str) else await self._cut(decided, pods)

@@ -12,6 +12,7 @@ from tests.unit.devices.nvidia_vgpu.plugin.test_claim_attacks import CARDS, Api,
 
 from pumice.adapters.bookings import claims as book
 from pumice.devices.nvidia_vgpu.node.claims import Holdings, prepare
+from pumice.devices.nvidia_vgpu.plugin import claim_daemon
 from pumice.node.claims import PreparedClaim
 from pumice.ports.cards import CardFacts
 
@@ -49,6 +50,20 @@ def test_13_who_looks_gets_the_cards_of_others_without_a_share_and_takes_nothing
         assert "what default/big holds" in str(await node.prepare(key("bigger")))
         lines = [labels for family in await node.metrics() for labels, _ in family.samples]
         assert {labels["claim"] for labels in lines if "claim" in labels} == {"big"}
+
+    asyncio.run(story())
+
+
+def test_a_look_is_served_where_pods_hold_cards_that_nobody_can_name_and_a_share_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        api = Looking(look="0", small="1Gi")
+        api.pods = [{"metadata": {"namespace": "default", "name": "p", "uid": "p"}, "spec": {"containers": []}}]
+        monkeypatch.setattr(claim_daemon, "card_holders", lambda folder: {"p"})
+        node = await started(tmp_path, api)
+        assert "that no annotation names" in str(await node.prepare(key("small")))
+        assert not isinstance(await node.prepare(key("look")), str)
 
     asyncio.run(story())
 

@@ -45,6 +45,7 @@ def allocated(device: str, memory: str = "", cores: str = "", driver: str = "gpu
     (allocated("gpu-1"), [(MODEL, "whole", 1, 1, 1)]),
     (allocated("gpu-2-mig-1g5gb-19-4"), [("NVIDIA-NVIDIA A100-SXM4-40GB", "mig", 1, 0.12, 1 / 7)]),
     (allocated("gpu-0-shared", "900Gi", "-5"), [(MODEL, "vgpu", 1, 1, 0)]),
+    (allocated("gpu-0-shared", "1e400", "1e400"), [(MODEL, "vgpu", 1, 1, 1)]),
     (allocated("gpu-0-shared"), [(MODEL, "vgpu", 1, 1, 1)]),
     (allocated("gpu-0", adminAccess=True), []), (allocated("nic-0", driver="net.example"), []), ({}, []),
     ({"status": {"allocation": {"devices": {"results": "x"}}}}, []), (allocated("gpu-9"), None),
