@@ -10,7 +10,8 @@ the default, and as much less as there are fewer, so that it begins as many file
 played: each cycle must decide the same, bit for bit, all decisions must be there, and both processes must have decided alike.
 
 On a busy machine that difference is mostly noise (its standard error stands beside it): ``notes_us`` is what the notes alone take
-on the loop's thread, without an engine.
+on the loop's thread, without an engine. ``held_lines_us``: what it takes more to read lines into other memory than the last one's
+while so many of them wait for the sender; without a journal each line has the place of the one before.
 """
 
 from __future__ import annotations
@@ -206,6 +207,31 @@ def alone(runs: int = 40) -> float:
     return least / (cycles * AT_ONCE) * 1e6
 
 
+HELD_LINES, A_DECISION = (256, 1024, 4096), 5
+"""Lines that wait for the sender; lines of a decision."""
+
+
+def held(runs: int = 20, lines: int = 2000) -> dict[str, float]:
+    """Microseconds of a decision more, by the number of lines that wait: the least of some runs."""
+    stream = Stream()
+    made = [stream._pod(1_800_000_000) for _ in range(AT_ONCE)]
+
+    def least(waiting: int) -> float:
+        found = inf
+        for _ in range(runs):
+            kept: deque[bytes] = deque(maxlen=waiting)
+            begin = time.thread_time()
+            for number in range(lines):
+                line = stream._line("MODIFIED", made[number % AT_ONCE])
+                pod_of(line)
+                kept.append(line)
+            found = min(found, time.thread_time() - begin)
+        return found / lines * A_DECISION * 1e6
+
+    none = least(0)
+    return {str(waiting): round(least(waiting) - none, 1) for waiting in HELD_LINES}
+
+
 class Turns:
     """A process that works when it is told to."""
 
@@ -288,7 +314,7 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as made:
         folder = given.keep or Path(made)
         result = measured(decisions, folder)
-        result |= {"notes_us": round(alone(), 2)} | checked(folder, decisions)
+        result |= {"notes_us": round(alone(), 2), "held_lines_us": held()} | checked(folder, decisions)
     goals = goals_of("journal_cost", {
         "notes on the loop's thread, a decision": result["notes_us"],
         "loop's thread, a decision": result["loop_us"], "all processes, a decision": result["all_us"],

@@ -108,6 +108,8 @@ BY_API = (
            f"{RESERVED}::test_the_scheduler_and_the_plugin_write_it_and_nobody_else_empties_it"),
     Attack("the same where the policy is not applied", HELD, "the plugin's books count before annotations",
            f"{FORGED}::test_cards_that_another_pod_holds_are_not_given_again_not_even_after_a_restart_with_its_annotation_emptied"),
+    Attack("have cards held for one's own pods", HELD, "only nodes' own words count, and for a time; tenants may not write nodes",
+           "tests/scenarios/test_held_places.py::test_a_pod_that_says_that_places_are_held_holds_none"),
     Attack("name node and cards in the pod, past the scheduler", REFUSED, "the plugin serves whom a Binding placed",
            f"{FORGED}::test_a_pod_that_names_its_node_and_cards_itself_was_bound_by_nobody_and_gets_nothing"),
     Attack("write more memory or cores than the container asks for", REFUSED, "the plugin compares with the request",

@@ -119,6 +119,26 @@ def test_a_gang_gets_the_places_that_are_held_for_it_together_or_none() -> None:
     assert not held_on_books(world)
 
 
+def test_of_two_places_that_are_held_for_one_pod_it_gets_one_and_two_of_a_controller_get_one_each() -> None:
+    world = MovingWorld(CONF)
+    world.add(node("n1", cards=2))
+    world.on_card(FIRST, pod("a", mib=8000, owner="set"))
+    world.on_card(SECOND, pod("b", mib=8000, owner="set"))
+    world.add(pod("late", mib=8000))
+    hold(world, *(HeldPlace((card,), until(world, 300), uid_of(world, name), "job-set")
+                  for card, name in ((FIRST, "a"), (SECOND, "b"))))  # fmt: skip
+    world.delete_pod("a")
+    world.delete_pod("b")
+    world.add(pod("a-2", mib=8000, owner="set"), pod("b-2", mib=8000, owner="set"))
+    world.settle(5)
+    assert {world.card_of(name) for name in ("a-2", "b-2")} == {"n1/0", "n1/1"}
+    world.delete_pod("a-2")
+    world.delete_pod("b-2")
+    hold(world, *(HeldPlace((card,), until(world, 300), uid_of(world, "late")) for card in (FIRST, SECOND)))
+    world.settle(5)
+    assert world.node_of("late") == "n1"
+
+
 def test_a_sibling_that_waits_already_does_not_take_the_place_while_the_pod_is_still_there() -> None:
     world = MovingWorld(CONF)
     world.add(node("n1", cards=2))
@@ -151,6 +171,15 @@ def test_what_is_no_hold_counts_as_none_and_the_log_says_why(case: str) -> None:
     assert world.engine.state.problems["Node n1: held places"]
     say(world, "")
     assert not world.engine.state.problems
+
+
+def test_a_pod_that_says_that_places_are_held_holds_none() -> None:
+    world = one_card()
+    text = render_held_places((HeldPlace((FIRST,), until(world, 300)),))
+    world.add(pod("greedy", mib=10, annotations={names.HELD_PLACES: text}), pod("third", mib=7900))
+    world.settle(2)
+    assert (world.node_of("greedy"), world.node_of("third")) == ("n1", "n1")
+    assert not held_on_books(world)
 
 
 def test_a_time_that_is_over_is_no_hold_and_no_trouble() -> None:

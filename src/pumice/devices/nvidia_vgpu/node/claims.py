@@ -318,7 +318,8 @@ def _named(theirs: Iterable[tuple[PreparedClaim, ClaimShare]]) -> str:
 
 
 def crowded(claim: Json, mine: PreparedClaim, pods: Sequence[Json], others: Sequence[PreparedClaim]) -> str:
-    """Return the container that would get two requests: it has one limits page, and obeys one. Empty where there is none."""
+    """Return the container that would get two requests, or one beside an annotated share: it has one limits page, and obeys one.
+    Empty where there is none."""
     consumers = {one["uid"] for one in (claim.get("status") or {}).get("reservedFor") or ()}
     requests = {share.request.partition("/")[0] for share in mine.shares}
     held = {(one.namespace, one.name): {share.request.partition("/")[0] for share in one.shares} for one in others}
@@ -331,11 +332,20 @@ def crowded(claim: Json, mine: PreparedClaim, pods: Sequence[Json], others: Sequ
                 name = of_pod.get(used["name"])
                 there = held.get((pod["metadata"]["namespace"], str(name)), set())
                 got |= {f"{name}/{one}" for one in there if used.get("request") in (None, "", one)}
-            if len(got) > 1:
+            annotated = f" and asks for {names.VGPU_NUMBER}" if got and _asks_for_share(pod, container) else ""
+            if len(got) > 1 or annotated:
                 where = f"container {container['name']} of pod {pod['metadata']['name']}"
-                return (f"{where} names requests {', '.join(sorted(got))}: "
+                return (f"{where} names requests {', '.join(sorted(got))}{annotated}: "
                         "a container is held to one; ask for several cards by count")  # fmt: skip
     return ""
+
+
+def _asks_for_share(pod: Json, container: Json) -> bool:
+    """Return whether a container asks the node's device plugin for cards, and no class of devices stands for them."""
+    extended = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    if any(one.get("containerName") == container["name"] for one in extended.get("requestMappings") or ()):
+        return False
+    return str(((container.get("resources") or {}).get("limits") or {}).get(names.VGPU_NUMBER, "0")) != "0"
 
 
 def owner_of(node: str, uid: str) -> Json:

@@ -4,7 +4,7 @@ else is tried. ``pumice defrag apply`` has them held; the scheduler's own action
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from pumice.scheduler.cycle.concluding import commit
@@ -25,11 +25,13 @@ def hand_over(cycle: Cycle) -> None:
     held = cycle.state.held_places
     if held.fresh or cycle.wall >= held.first_end:
         held.take_up(cycle.wall)
-    due = {hold: task for hold in held if cycle.now >= hold.tried + AGAIN and (task := _for(cycle, hold)) is not None}
     by_job: dict[Job, list[tuple[Hold, Task]]] = {}
-    for hold, task in due.items():
-        assert task.job is not None
-        by_job.setdefault(task.job, []).append((hold, task))
+    taken: set[str] = set()
+    for hold in held:
+        task = _for(cycle, hold, taken) if cycle.now >= hold.tried + AGAIN else None
+        if task is not None and task.job is not None:
+            by_job.setdefault(task.job, []).append((hold, task))
+            taken.add(task.uid)
     for job, wanted in by_job.items():
         if not _placed(cycle, job, wanted):
             for hold, _ in wanted:
@@ -39,9 +41,9 @@ def hand_over(cycle: Cycle) -> None:
         cycle.state.scheduling_queue.cycle_at(cycle.now + end - cycle.wall)
 
 
-def _for(cycle: Cycle, hold: Hold) -> Task | None:
+def _for(cycle: Cycle, hold: Hold, taken: Container[str]) -> Task | None:
     """Return who is to have the place now: the pod itself, or, once that is gone or going, the youngest one of its controller
-    that waits."""
+    that waits. ``taken``: uids of those that have another one."""
     pod, controller = cycle.state.tasks.get(hold.asked.pod), hold.asked.controller
     if not controller:
         found = [pod] if pod is not None and pod.status is Status.PENDING else []
@@ -50,8 +52,8 @@ def _for(cycle: Cycle, hold: Hold) -> Task | None:
     else:
         found = [task for queue in cycle.state.queues.values() for job in queue.waiters for task in job.pending.values()
                  if task.owner == controller]  # fmt: skip
-    found = [task for task in found if not task.gated and task.backoff.until <= cycle.now and task.job is not None
-             and task.job.queue.present and task.job.queue.open]  # fmt: skip
+    found = [task for task in found if task.uid not in taken and not task.gated and task.backoff.until <= cycle.now
+             and task.job is not None and task.job.queue.present and task.job.queue.open]  # fmt: skip
     return max(found, key=lambda task: (task.created, task.uid), default=None)
 
 

@@ -213,3 +213,20 @@ def test_a_container_is_held_to_one_request() -> None:
 
     assert crowded(one, mine, [pod({"name": "gpu", "request": "a"}, {"name": "gpu", "request": "b"})], []) == ""
     assert "container c0 of pod p names requests c/a, c/b" in crowded(one, mine, [pod({"name": "gpu"})], [])
+
+
+@pytest.mark.parametrize(("limits", "mapped", "refused"), [
+    ({"volcano.sh/vgpu-number": 1}, [], True), ({"volcano.sh/vgpu-number": "0"}, [], False), ({"cpu": 1}, [], False),
+    ({"volcano.sh/vgpu-number": 1}, ["main"], False), ({"volcano.sh/vgpu-number": 1}, ["other"], True)])  # fmt: skip
+def test_a_container_with_an_annotated_share_gets_no_claim_beside_it(limits: Any, mapped: list[str], refused: bool) -> None:
+    """Each is a limits page at one path: the mount of either would hide the other. A class may stand for the resource."""
+    one = claim(("a", "gpu-0-shared"))
+    mine = prepare(one, "uid-c", "n1", CARDS, Holdings())
+    assert isinstance(mine, PreparedClaim)
+    container = {"name": "main", "resources": {"limits": limits, "claims": [{"name": "gpu"}]}}
+    spec = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}], "containers": [container]}
+    status = {"extendedResourceClaimStatus": {"requestMappings": [{"containerName": name} for name in mapped]}}
+    pod = {"metadata": {"namespace": "default", "name": "p", "uid": "p"}, "spec": spec, "status": status}
+    why = crowded(one, mine, [pod], [])
+    assert bool(why) is refused
+    assert not refused or why.startswith("container main of pod p names requests c/a and asks for volcano.sh/vgpu-number:")
