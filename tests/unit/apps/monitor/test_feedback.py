@@ -288,7 +288,7 @@ def test_who_works_alone_hears_beats_and_what_a_monitor_of_before_lent_is_taken_
         work = asyncio.create_task(busy(mine))
         seen = page.read_bytes()
         for _ in range(3):
-            await until(lambda: page.read_bytes() != seen)
+            await until(lambda last=seen: page.read_bytes() != last)
             seen = page.read_bytes()
         work.cancel()
         found = parse(seen)
