@@ -15,6 +15,7 @@ from msgspec import field as field_of
 
 from pumice.adapters.scraping import page
 from pumice.apps.service.watches import object_of
+from pumice.claims.objects import Result
 from pumice.claims.reading import slice_of
 from pumice.metrics.monitor import PodUse, of_claim, pod_uses
 from pumice.model.errors import Unavailable
@@ -119,8 +120,8 @@ class ShareHours:
     """Pods with claims, by UID; those of ``_left`` are gone, and known until the next look: lists are told in any order."""
     _left: set[str] = field(default_factory=set)
     _fresh_claims: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _of_claims: dict[str, str] = field(default_factory=dict)
-    """UID of a claim to that of its present allocation, which holds the shares: pods come and go under it."""
+    _of_claims: dict[str, tuple[str, tuple[Result, ...]]] = field(default_factory=dict)
+    """UID of a claim to that of its present allocation, which holds the shares, and what that is: pods come and go under it."""
 
     # -- watches ------------------------------------------------------------------------------------------------
 
@@ -169,16 +170,19 @@ class ShareHours:
         """A claim holds what it is allocated as long as it is reserved for somebody, however many pods that are."""
         claim = object_of(dict, event)
         uid = str(claim["metadata"]["uid"])
-        if event.type != "DELETED" and _consumer(claim) and any(held_of(claim)):
+        held = tuple(held_of(claim)) if event.type != "DELETED" and _consumer(claim) else ()
+        if held and self._of_claims.get(uid, ("", held))[1] == held:
             if uid not in self._of_claims:
                 self._fresh_claims[uid] = claim
             return
         waiting = self._fresh_claims.pop(uid, None)
         if waiting is not None:
             self._take_claim(uid, waiting)
-        if (owner := self._of_claims.pop(uid, "")) != "":
+        if (owner := self._of_claims.pop(uid, ("", ()))[0]) != "":
             self.accountant.ended(owner, self._now(), there=False)
             self._on.pop(owner, None)
+        if held:  # a watch that was cut missed that it was free in between
+            self._fresh_claims[uid] = claim
 
     def _take_claim(self, uid: str, claim: dict[str, Any]) -> bool:
         """Return whether it is settled what a claim holds: for the queue of the first pod that has it, from its Binding on."""
@@ -189,7 +193,8 @@ class ShareHours:
         queue, start = self._queue(meta), min(_start(pod) or now, now)
         parts = tuple(((namespace, queue, clean(share.model), share.kind), share) for share in shares)
         run = namespace, queue, clean(owner_of(meta)), ""
-        owner = self._of_claims[uid] = f"{uid} {meta.uid}"
+        owner = f"{uid} {meta.uid}"
+        self._of_claims[uid] = owner, tuple(held_of(claim))
         self.accountant.held(ShareOwner(owner, of_claim(namespace, name), run, parts, start))
         self._on[owner] = next(held_of(claim)).pool
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.unit.jobs.apps.controller.test_share_hours import BUSY, LIMIT, USED, 
 from pumice.claims.reading import slice_of
 from pumice.devices.nvidia_vgpu.node.claims import BOTH, HAMI, owner_of, slice_object, slice_specs
 from pumice.ports.cards import CardFacts
-from pumice.ports.cluster import ApiError
+from pumice.ports.cluster import ApiError, WatchEvent
 from pumice.wire import kinds
 from pumice_jobs.controllers.claimed_shares import Published
 
@@ -106,6 +107,29 @@ def test_an_hour_of_a_claim_that_pods_share_counts_once_for_the_queue_of_the_fir
         assert (row["shares"], row["memory"], row["cores"]) == pytest.approx((1, 0.25, 0.5), abs=0.03)
         assert (row["limitMemory"], row["limitCores"]) == pytest.approx((0.25, 0.5), abs=0.03)
         assert (row["usedMemory"], row["usedCores"]) == pytest.approx((0.0625, 0.3), abs=0.02)
+        await w.close()
+
+    run_virtually(story())
+
+
+def test_a_claim_that_was_freed_and_allocated_anew_while_nobody_watched_counts_for_who_has_it_now() -> None:
+    async def story() -> None:
+        w = await world()
+        for obj in slices(*CARDS):
+            await w.cluster.create(kinds.RESOURCE_SLICES, obj)
+        claim = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [
+            {"name": "gpu", "exactly": {"deviceClassName": "gpu.pumice.io"}}]}}}  # fmt: skip
+        await w.cluster.create(kinds.RESOURCE_CLAIMS, claim, "default")
+        first, second = await bound(w, "a", queue="team"), await bound(w, "b")
+        await reserve(w, first)
+        await w.clock.sleep(1800)
+        found = await w.cluster.get(kinds.RESOURCE_CLAIMS, "c", "default")
+        found["status"]["allocation"] = allocated("gpu-1-shared", str(8 * GIB), "50")["status"]["allocation"]
+        found["status"]["reservedFor"][0] |= {"name": "b", "uid": second["metadata"]["uid"]}
+        w.controller.share_hours.on_claim(WatchEvent("MODIFIED", json.dumps(found).encode()))
+        await w.clock.sleep(1800)
+        hours = {key.split("/")[1]: row["shares"] for key, row in (await w.usage()).items()}
+        assert hours == pytest.approx({"team": 0.5, "default": 0.5}, abs=0.09)
         await w.close()
 
     run_virtually(story())
