@@ -22,15 +22,21 @@ class Caches:
     Answers to our own writes are put in at once (``put``), so that a controller sees what it did before the watch tells.
     """
 
-    def __init__(self, cluster: Cluster, full: Iterable[Resource], changed: Changed, released: Callable[[str], None]) -> None:
-        """``released`` is told the uid of an owner that an object no longer names."""
-        self.cluster, self.changed, self.released = cluster, changed, released
+    def __init__(
+        self, cluster: Cluster, full: Iterable[Resource], changed: Changed, released: Callable[[str], None],
+        doubted: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        """``released`` is told the uid of an owner that an object no longer names; ``doubted`` that of an object of which only
+        the answer to a write told, when a list has passed: what was deleted before that list, no watch will ever tell of."""
+        self.cluster, self.changed, self.released, self.doubted = cluster, changed, released, doubted
         self.full: dict[Resource, dict[str, dict[str, Any]]] = {resource: {} for resource in full}
         self.graph = Graph()
         self.names: dict[tuple[Resource, str, str], str] = {}  # (resource, namespace, name) -> uid
         self.by_namespace: dict[str, set[str]] = {}
         self.synced: set[Resource] = set()
         self.all_synced = asyncio.Event()
+        self._untold: dict[Resource, set[str]] = {}
+        """Uids of what the watch of a kind has not told of yet."""
         self._expected: dict[Resource, None] = {}
         self._tasks: dict[Resource, asyncio.Task[None]] = {}
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -65,6 +71,8 @@ class Caches:
             async for event in self.cluster.watch(resource):
                 if event.type == "SYNCED":
                     self._is_synced(resource)
+                    for uid in self._untold.get(resource, ()):
+                        self.doubted(uid)
                 elif event.type == "DELETED":
                     self.drop(resource, _decode_bare(event.raw).metadata)
                 elif event.type in ("ADDED", "MODIFIED"):
@@ -80,14 +88,20 @@ class Caches:
             self.all_synced.set()
 
     def _take(self, resource: Resource, raw: bytes) -> None:
-        self._store(Vertex(resource, _decode_bare(raw).metadata, msgspec.json.decode(raw) if resource in self.full else None))
+        meta = _decode_bare(raw).metadata
+        self._untold.get(resource, set()).discard(meta.uid)
+        self._store(Vertex(resource, meta, msgspec.json.decode(raw) if resource in self.full else None))
 
     def put(self, resource: Resource, obj: dict[str, Any]) -> None:
         """The answer to a write of ours."""
         meta = msgspec.convert(obj["metadata"], Meta, strict=False)
+        known = meta.uid in self.graph.objects
         self._store(Vertex(resource, meta, obj if resource in self.full else None))
+        if not known and meta.uid in self.graph.objects:
+            self._untold.setdefault(resource, set()).add(meta.uid)
 
     def drop(self, resource: Resource, meta: Meta) -> None:
+        self._untold.get(resource, set()).discard(meta.uid)
         before = self.graph.drop(meta.uid)
         if before is None:
             return

@@ -30,6 +30,7 @@ from pumice_lab.requirements import matches_selector
 GARBAGE = Resource("", "", "garbage")  # the queue of the garbage collector: keys are uids of any kind
 PUBLISHED = Resource("", "", "published")  # the queue of certificates that were changed: keys are namespaces
 ORPHANS = Resource("", "", "orphans")  # the queue of nodes that may be gone: keys are their names
+DOUBTED = Resource("", "", "doubted")  # the queue of objects that may be gone unseen: keys are uids of any kind
 _GATHERED = 0.1  # seconds of pods' changes that are looked at together by whoever selects them
 
 
@@ -38,7 +39,7 @@ class Marking:
 
     def __init__(self, cluster: Cluster, clock: Clock, mark: Callable[[Key], None], later: Callable[[Key, float], None]) -> None:
         self._clock, self._put, self._later = clock, mark, later
-        self.caches = Caches(cluster, FULL, self._changed, lambda uid: self._mark(GARBAGE, uid))
+        self.caches = Caches(cluster, FULL, self._changed, lambda uid: mark((GARBAGE, uid)), lambda uid: mark((DOUBTED, uid)))
         self.selecting = Selecting(lambda name: (
             pod for v in self.caches.in_namespace(name)
             if v.resource == kinds.PODS and (pod := self.caches.get(kinds.PODS, v.metadata.uid))))  # fmt: skip

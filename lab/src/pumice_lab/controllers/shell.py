@@ -41,7 +41,7 @@ from pumice_lab.controllers import (
 )
 from pumice_lab.controllers.actions import Action, Finalize, InOrder, RemoveFolder
 from pumice_lab.controllers.common import controller_of
-from pumice_lab.controllers.marking import COLLECTED, FULL, GARBAGE, ORPHANS, PUBLISHED, Key, Marking
+from pumice_lab.controllers.marking import COLLECTED, DOUBTED, FULL, GARBAGE, ORPHANS, PUBLISHED, Key, Marking
 
 log = logging.getLogger("pumice.kube-controllers")
 _WRITES, _WORKERS = 16, 64  # at a time
@@ -125,6 +125,8 @@ class Controllers:
         caches, now = self.caches, self.clock.now()
         if controller == GARBAGE:
             return await self._collect(uid)
+        if controller == DOUBTED:
+            return await self._look_for(uid)
         if controller == ORPHANS:
             return nodes.orphans(self.caches.pods_on(uid)) if (kinds.NODES, "", uid) not in caches.names else []
         if controller == PUBLISHED:
@@ -215,6 +217,15 @@ class Controllers:
             if owner.uid not in self.caches.graph.objects and owner.uid not in self._absent:
                 await self._ask_for_owner(owner, vertex.metadata.namespace)
         return garbage.collect(vertex, self.caches.graph, self._absent)
+
+    async def _look_for(self, uid: str) -> Sequence[Action]:
+        """Forget an object that the API server has no more."""
+        vertex = self.caches.graph.objects.get(uid)
+        if vertex is not None:
+            meta = vertex.metadata
+            if await self._seen(vertex.resource, meta.name, meta.namespace, uid) is None:
+                self.caches.drop(vertex.resource, meta)
+        return []
 
     async def _claim_of(self, volume: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The claim that the volume is bound to. What has lost its claim may be deleted, with what is in it."""

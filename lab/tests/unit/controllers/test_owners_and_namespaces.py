@@ -14,7 +14,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 from lab.tests.unit.controllers.conftest import Cluster, template
 
 from pumice.effects.vocabulary import Delete, Patch
-from pumice.ports.cluster import Json, Resource
+from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire.kinds import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES, PODS, REPLICA_SETS, SERVICE_ACCOUNTS
 from pumice_lab.controllers import namespaces, shell
 from pumice_lab.controllers.garbage import Meta, Vertex
@@ -214,6 +214,39 @@ def test_a_watch_that_ends_for_good_ends_the_controllers_too() -> None:
                             stop=asyncio.Event(), ready=ready)  # fmt: skip
         with pytest.raises(Refused):
             await asyncio.wait_for(running, 3600)
+
+    run_virtually(story())
+
+
+def test_what_came_and_went_between_two_lists_makes_no_pods_and_keeps_none() -> None:
+    """Only the answer to its creation told of the ReplicaSet: the watch was away, and nothing says that it was deleted."""
+
+    async def story() -> None:
+        clock = VirtualClock()
+        cluster = Cluster(await memory_cluster(clock), clock)
+        kube, back, stop, ready = cluster.kube, asyncio.Event(), asyncio.Event(), asyncio.Event()
+        stream = kube.stream
+
+        async def away(path: str, *more: Any, **options: Any) -> Any:
+            if path.endswith("/replicasets") and not back.is_set():
+                await back.wait()
+                raise ApiError(410, "Expired", "too old resource version")
+            return await stream(path, *more, **options)
+
+        kube.stream = away  # type: ignore[method-assign]
+        running = asyncio.create_task(shell.run(shell.ControllersSettings(), cluster=kube, clock=clock, rng=random.Random(1),
+                                                stop=stop, ready=ready))  # fmt: skip
+        await ready.wait()
+        await owned_tree(cluster)
+        assert len(await cluster.pods()) == 2
+        await kube.delete(DEPLOYMENTS, "d", "default")
+        await cluster.settle()
+        assert await cluster.names(REPLICA_SETS) == []
+        back.set()
+        await cluster.settle(60)
+        assert await cluster.names(PODS) == []
+        stop.set()
+        await running
 
     run_virtually(story())
 
