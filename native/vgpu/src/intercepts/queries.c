@@ -70,15 +70,18 @@ struct shown shown_memory(uint64_t free_bytes, uint64_t total)
     return (struct shown){min_u64(sub_u64(most, used), free_bytes), most};
 }
 
-/* What stands in for device memory is told as such: a program that asked for that takes what it sees by its kind. */
+/*
+ * What stands in for device memory is told as such: a program that asked for that takes what it sees by its kind. CUDA documents the value as "a
+ * boolean" of no size, and callers give a byte or a word: its first byte alone is touched.
+ */
 void show_pointer(unsigned count, const int *attributes, void *const *values, CUdeviceptr pointer)
 {
     for (unsigned i = 0; i < count; i++) {
         CUdeviceptr base;
         struct record record;
-        if (attributes[i] == POINTER_IS_MANAGED && *(int *)values[i] != 0 &&
+        if (attributes[i] == POINTER_IS_MANAGED && *(unsigned char *)values[i] != 0 &&
             CUDA(cuMemGetAddressRange_v2(&base, NULL, pointer)) == CUDA_SUCCESS && records_find(RECORD_LINEAR, base, &record) && record.mappings > 0)
-            *(int *)values[i] = 0;
+            *(unsigned char *)values[i] = 0;
     }
 }
 
