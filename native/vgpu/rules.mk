@@ -20,34 +20,34 @@ VGPU_PROGRAMS := $(patsubst $(VGPU_DIR)/tests/programs/%.c,$(VGPU_OUT)/programs/
 
 $(VGPU_OUT)/obj/%.o: $(VGPU_DIR)/src/%.c $(VGPU_DIR)/rules.mk $(VGPU_DIR)/hooks.def $(VGPU_DIR)/options.def $(VGPU_DIR)/src/driver/needs.def
 	@mkdir -p $(@D)
-	$(CC) $(VGPU_CFLAGS) $(if $(filter $(VGPU_EARLY),$(*F)),,$(SANITIZE)) $(VGPU_CPPFLAGS) -include include/old_glibc.h -MMD -MP -c $< -o $@
+	@echo CC $< && $(CC) $(VGPU_CFLAGS) $(if $(filter $(VGPU_EARLY),$(*F)),,$(SANITIZE)) $(VGPU_CPPFLAGS) -include include/old_glibc.h -MMD -MP -c $< -o $@
 
 $(VGPU_OUT)/exports.map: $(VGPU_DIR)/exports.map.in $(VGPU_DIR)/hooks.def
 	@mkdir -p $(@D)
-	$(CC) -E -P -x c -I$(VGPU_DIR) $< -o $@
+	@$(CC) -E -P -x c -I$(VGPU_DIR) $< -o $@
 
 # A file that a process has mapped is never written into: the new one takes its name.
 $(VGPU_LIB): $(VGPU_OBJ) $(VGPU_OUT)/exports.map
-	$(CC) -shared -Wl,--version-script=$(VGPU_OUT)/exports.map $(if $(SANITIZE),$(SANITIZE),-Wl,-z,defs) -Wl,-z,now -Wl,-z,nodelete -Wl,-soname,libvgpu.so $(VGPU_OBJ) -o $@.new \
+	@echo LD $@ && $(CC) -shared -Wl,--version-script=$(VGPU_OUT)/exports.map $(if $(SANITIZE),$(SANITIZE),-Wl,-z,defs) -Wl,-z,now -Wl,-z,nodelete -Wl,-soname,libvgpu.so $(VGPU_OBJ) -o $@.new \
 	  -Wl,--push-state,--no-as-needed -l:libdl.so.2 -l:libpthread.so.0 -Wl,--pop-state
-	mv -f $@.new $@
+	@mv -f $@.new $@
 
 $(VGPU_OUT)/programs/%: $(VGPU_DIR)/tests/programs/%.c $(VGPU_DIR)/tests/check.h $(VGPU_DIR)/hooks.def
 	@mkdir -p $(@D)
-	$(CC) $(VGPU_CFLAGS) $(VGPU_CPPFLAGS) -I$(VGPU_DIR)/tests -I$(VGPU_DIR) -I$(M)/include -Wno-format-truncation $< -o $@ -ldl -lpthread -lm
+	@echo CC $< && $(CC) $(VGPU_CFLAGS) $(VGPU_CPPFLAGS) -I$(VGPU_DIR)/tests -I$(VGPU_DIR) -I$(M)/include -Wno-format-truncation $< -o $@ -ldl -lpthread -lm
 
 $(VGPU_OUT)/tests/%: $(VGPU_DIR)/tests/%.c $(wildcard $(VGPU_DIR)/tests/*.h) $(VGPU_POLICY_SRC) $(wildcard $(VGPU_DIR)/src/*/*.h) $(VGPU_DIR)/include/vgpu/region.h
 	@mkdir -p $(@D)
-	$(CC) $(VGPU_CFLAGS) $(SANITIZE) $(VGPU_CPPFLAGS) -I$(VGPU_DIR)/tests $< $(VGPU_POLICY_SRC) -o $@ -lpthread -lm
+	@echo CC $< && $(CC) $(VGPU_CFLAGS) $(SANITIZE) $(VGPU_CPPFLAGS) -I$(VGPU_DIR)/tests $< $(VGPU_POLICY_SRC) -o $@ -lpthread -lm
 
 $(VGPU_OUT)/programs/direct: $(VGPU_DIR)/tests/programs/direct.c | $(BUILD)/machine/libcuda.so.1 $(BUILD)/machine/libnvidia-ml.so.1
 	@mkdir -p $(@D)
-	$(CC) $(VGPU_CFLAGS) $< -o $@ $(BUILD)/machine/libcuda.so.1 $(BUILD)/machine/libnvidia-ml.so.1
+	@echo CC $< && $(CC) $(VGPU_CFLAGS) $< -o $@ $(BUILD)/machine/libcuda.so.1 $(BUILD)/machine/libnvidia-ml.so.1
 
 # Linked against the driver by name; what an older one lacks stays weak.
 $(VGPU_OUT)/programs/linked: $(VGPU_DIR)/tests/programs/linked.c $(VGPU_DIR)/hooks.def | $(BUILD)/machine/libcuda.so.1 $(BUILD)/machine/libnvidia-ml.so.1
 	@mkdir -p $(@D)
-	$(CC) $(VGPU_CFLAGS) -D_GNU_SOURCE -I$(VGPU_DIR) -Wno-pedantic $< -o $@ -Wl,--no-as-needed $(BUILD)/machine/libcuda.so.1 $(BUILD)/machine/libnvidia-ml.so.1 -ldl
+	@echo CC $< && $(CC) $(VGPU_CFLAGS) -D_GNU_SOURCE -I$(VGPU_DIR) -Wno-pedantic $< -o $@ -Wl,--no-as-needed $(BUILD)/machine/libcuda.so.1 $(BUILD)/machine/libnvidia-ml.so.1 -ldl
 
 # A driver that hands out other addresses by cuGetProcAddress than it exports: each exported name is a jump to the function itself.
 $(VGPU_OUT)/jumping/libcuda.so.1: $(M_CORE) $(M_CUDA) $(M_SYMBOLS) $(VGPU_DIR)/rules.mk
@@ -56,17 +56,17 @@ $(VGPU_OUT)/jumping/libcuda.so.1: $(M_CORE) $(M_CUDA) $(M_SYMBOLS) $(VGPU_DIR)/r
 	@for o in $(M_CUDA); do objcopy --redefine-syms=$(@D)/names $$o $(@D)/obj/$$(basename $$o); done
 	@{ echo '#ifdef __aarch64__' ; echo '#define JUMP "b "' ; echo '#else' ; echo '#define JUMP "jmp "' ; echo '#endif' ; \
 	  awk '{ print "__asm__(\".globl " $$1 "\\n.type " $$1 ",%function\\n" $$1 ":\\n\" JUMP \"" $$2 "\\n.size " $$1 ", .-" $$1 "\\n\");" }' $(@D)/names; } > $(@D)/jumps.c
-	$(CC) $(CFLAGS_BASE) -shared -Wl,-Bsymbolic -Wl,-soname,libcuda.so.1 -o $@ $(@D)/jumps.c $(@D)/obj/*.o $(M_CORE) -lpthread -ldl
+	@echo LD $@ && $(CC) $(CFLAGS_BASE) -shared -Wl,-Bsymbolic -Wl,-soname,libcuda.so.1 -o $@ $(@D)/jumps.c $(@D)/obj/*.o $(M_CORE) -lpthread -ldl
 
 # The library with another list of back ends in place of its own.
 $(VGPU_OUT)/programs/halves.so: $(VGPU_DIR)/tests/backends/halves.c $(VGPU_OBJ) $(VGPU_OUT)/exports.map
 	@mkdir -p $(@D)
-	$(CC) $(VGPU_CFLAGS) $(VGPU_CPPFLAGS) -shared -Wl,--version-script=$(VGPU_OUT)/exports.map -Wl,-soname,libvgpu.so $< \
+	@echo LD $@ && $(CC) $(VGPU_CFLAGS) $(VGPU_CPPFLAGS) -shared -Wl,--version-script=$(VGPU_OUT)/exports.map -Wl,-soname,libvgpu.so $< \
 	  $(filter-out %/services/backends.o,$(VGPU_OBJ)) -o $@ -ldl -lpthread
 
 $(VGPU_OUT)/programs/interposer.so: $(VGPU_DIR)/tests/programs/interposer.c
 	@mkdir -p $(@D)
-	$(CC) $(filter-out -Wmissing-prototypes,$(VGPU_CFLAGS)) -shared $< -o $@
+	@echo LD $@ && $(CC) $(filter-out -Wmissing-prototypes,$(VGPU_CFLAGS)) -shared $< -o $@
 
 .PHONY: vgpu vgpu-test vgpu-programs vgpu-install
 vgpu: $(VGPU_LIB)
@@ -89,8 +89,8 @@ TESTS += vgpu-whole
 endif
 vgpu-install: $(VGPU_LIB)
 	@mkdir -p $(PREFIX)/vgpu
-	install -m 755 $(VGPU_LIB) $(PREFIX)/vgpu/libvgpu.so.new
-	mv -f $(PREFIX)/vgpu/libvgpu.so.new $(PREFIX)/vgpu/libvgpu.so
+	@install -m 755 $(VGPU_LIB) $(PREFIX)/vgpu/libvgpu.so.new
+	@mv -f $(PREFIX)/vgpu/libvgpu.so.new $(PREFIX)/vgpu/libvgpu.so
 
 # The long counts: processes killed at 10,000 random moments, 10^8 made-up inputs, ten million grants. About 4 minutes.
 .PHONY: vgpu-soak
