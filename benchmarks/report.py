@@ -44,10 +44,15 @@ def print_table(name: str, about: Mapping[str, Any], goals: Sequence[Goal], resu
     console.print(table)
     verdicts = Table("goal", "figure", "wanted", "")
     for goal in goals:
-        wanted = f"{'≥' if goal.least else '≤'} {goal.limit:g} {goal.unit}"
-        verdicts.add_row(goal.what, f"{goal.value:.4g} {goal.unit}", wanted, "met" if goal.met else "[bold]short[/bold]")
+        wanted = f"{'≥' if goal.least else '≤'} {readable(goal.limit)} {goal.unit}"
+        verdicts.add_row(goal.what, f"{readable(goal.value)} {goal.unit}", wanted, "met" if goal.met else "[bold]short[/bold]")
     if goals:
         console.print(verdicts)
+
+
+def readable(value: float) -> str:
+    """Return four digits, and of what is larger each before the point: 38,380 and never 3.838e+04."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def figures(result: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str, str, str, str]]:
@@ -55,7 +60,7 @@ def figures(result: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, st
     for key, value in result.items():
         name = f"{path} {key}".strip().replace("_", " ")
         if isinstance(value, Mapping) and {"median", "min", "max"} <= value.keys():
-            yield name, f"{value['median']:g}", f"{value['min']:g}", f"{value['max']:g}", str(value.get("runs", ""))
+            yield name, readable(value["median"]), readable(value["min"]), readable(value["max"]), str(value.get("runs", ""))
         elif isinstance(value, Mapping):
             yield from figures(value, name)
         elif isinstance(value, int | float) and not isinstance(value, bool):

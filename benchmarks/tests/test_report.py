@@ -6,7 +6,7 @@ import json
 
 import pytest
 from benchmarks.goals import Goal
-from benchmarks.report import SHORT, conclude, figures, median
+from benchmarks.report import SHORT, conclude, figures, median, readable
 
 from pumice.cli import bench
 
@@ -37,3 +37,7 @@ def test_json_goes_to_stdout_and_the_table_to_stderr(capsys: pytest.CaptureFixtu
 def test_nested_medians_become_rows_by_their_path() -> None:
     rows = list(figures({"bursts": {"ours": {"pods_per_s": median([1.0, 2.0, 9.0])}}, "nodes": 5, "server": "kube"}))
     assert rows == [("bursts ours pods per s", "2", "1", "9", "3"), ("nodes", "5", "", "", "")]
+
+
+def test_large_figures_are_told_in_digits() -> None:
+    assert [readable(value) for value in (38_380.4, 1e6, 9999.6, 0.10512, 2)] == ["38,380", "1,000,000", "10,000", "0.1051", "2"]
