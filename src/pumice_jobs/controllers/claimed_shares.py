@@ -18,17 +18,26 @@ Json = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Published:
-    """The devices of our driver and their counter sets, by pool and name. What is published no more stays known: claims may hold
-    it still."""
+    """The devices of our driver and their counter sets, by pool and name. A device that its pool publishes no more stays known,
+    for claims may hold it still; with the last slice of a pool (the node is gone) all of it goes."""
 
     _devices: dict[tuple[str, str], Device] = field(default_factory=dict)
     _sets: dict[tuple[str, str], Mapping[str, Fraction]] = field(default_factory=dict)
+    _pools: dict[str, str] = field(default_factory=dict)
+    """Name of a slice to its pool."""
 
     def put(self, slice_: ResourceSlice) -> None:
-        pool = slice_.spec.pool.name
+        self._pools[slice_.name] = pool = slice_.spec.pool.name
         self._devices |= {(pool, device.name): device for device in slice_.spec.devices}
         self._sets |= {(pool, one.name): {name: counter.value for name, counter in one.counters.items()}
                        for one in slice_.spec.shared_counters}  # fmt: skip
+
+    def drop(self, name: str) -> None:
+        """Take note that a slice was deleted."""
+        pool = self._pools.pop(name, None)
+        if pool is not None and pool not in self._pools.values():
+            self._devices = {key: device for key, device in self._devices.items() if key[0] != pool}
+            self._sets = {key: counters for key, counters in self._sets.items() if key[0] != pool}
 
     def shares_of(self, claim: Json) -> tuple[Share, ...] | None:
         """Return what an allocated claim holds; None while one of its devices is not known."""

@@ -163,8 +163,11 @@ class ShareHours:
             self._monitors[node] = uid, pod.status.pod_ip
 
     def on_slice(self, event: WatchEvent) -> None:
-        if event.type != "DELETED":
-            self._published.put(slice_of(object_of(dict, event)))
+        slice_ = object_of(dict, event)
+        if event.type == "DELETED":
+            self._published.drop(str(slice_["metadata"]["name"]))
+        else:
+            self._published.put(slice_of(slice_))
 
     def on_claim(self, event: WatchEvent) -> None:
         """A claim holds what it is allocated as long as it is reserved for somebody, however many pods that are."""

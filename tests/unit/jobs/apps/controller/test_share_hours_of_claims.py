@@ -63,6 +63,24 @@ def test_what_a_claim_holds_is_a_part_of_a_card_as_the_driver_publishes_it(claim
         assert (share.limit_memory, share.limit_cores) == (share.memory, share.cores)
 
 
+def test_devices_are_known_until_the_last_slice_of_their_pool_is_gone() -> None:
+    """A slice of the next generation may leave out a card that a claim holds; a node that is gone takes all of it along."""
+    published = Published()
+    old, new = ([slice_of({**obj, "metadata": {"name": f"{generation}-{at}"}}) for at, obj in enumerate(slices(*cards))]
+                for generation, cards in enumerate((CARDS, CARDS[:1])))  # fmt: skip
+    for one in old + new:
+        published.put(one)
+    for one in old:
+        published.drop(one.name)
+    assert published.shares_of(allocated("gpu-1")) is not None
+    published.drop("another")
+    for one in new:
+        published.drop(one.name)
+    assert published.shares_of(allocated("gpu-1")) is None
+    assert published == Published()
+
+
+
 def page(claim: str, used: int, limit: int) -> str:
     where = (f'{{container="main",device_uuid="GPU-n1-0",namespace="default",pod="a",vdevice_index="0",zone="vGPU",'
              f'claim="{claim}",request="gpu",share="s"}}')  # fmt: skip
