@@ -289,5 +289,5 @@ def npu_chips(nodes: Iterable[Json], placed: Iterable[Json]) -> list[str]:
 
 
 def _cores_each(node: Json) -> int:
-    """Return how many AI cores a chip of the node has, of which nothing is cut where its label says nothing known."""
+    """Return how many AI cores each chip of the node has by its label; 8 where that is missing or unknown."""
     return CORES_OF.get((node["metadata"].get("labels") or {}).get(SERVER_TYPE, "").partition("-")[2], 8)

@@ -51,8 +51,8 @@ class Fitting:
     def __init__(self, shapes: Shapes, nodes: Sequence[EmptyNode], how: Stranding) -> None:
         totals = [total for node in nodes for total, _ in node.cards]
         self.shapes, self._how = shapes, how
-        self._worth = _worth(shapes, float(np.median(totals)))
-        pods = OVER * len(totals) / len(nodes) / max(float(shapes.weight @ self._worth), 1e-3)
+        self._demand = _demand(shapes, float(np.median(totals)))
+        pods = OVER * len(totals) / len(nodes) / max(float(shapes.weight @ self._demand), 1e-3)
         count = max(FEWEST, min(MOST, int(PODS / pods)))
         listed = sorted(nodes)
         self._nodes = [listed[at * len(listed) // count] for at in range(count)]
@@ -91,7 +91,7 @@ class Fitting:
     def _begin(self, by: Shapes) -> None:
         """The next fill of this round; those that are compared see the same pods come."""
         rng = Random(RUNS * self._round + len(self._fills) % RUNS)
-        self._fills.append(_Fill(by, rng.sample(self._nodes, len(self._nodes)), self._how).by(rng, self._worth))
+        self._fills.append(_Fill(by, rng.sample(self._nodes, len(self._nodes)), self._how).by(rng, self._demand))
 
     def _weigh(self, found: Floats) -> dict[Shape, tuple[float, float]] | None:
         """Go on to the next round by these weights."""
@@ -104,7 +104,7 @@ class Fitting:
         return None
 
 
-def _worth(shapes: Shapes, total: float) -> Floats:
+def _demand(shapes: Shapes, total: float) -> Floats:
     """Cards that a pod of each shape takes, where a card has so much memory."""
     return np.asarray(shapes.count * np.maximum(shapes.percent + shapes.units / total, shapes.cores / 100))
 
@@ -133,12 +133,12 @@ class _Fill:
         self._fewer: dict[int, tuple[Floats, int]] = {}
         self._coming: list[int] = []
 
-    def by(self, rng: Random, worth: Floats) -> _Fill:
-        """Let pods come until they have asked for more than there is. ``worth``: the cards that each shape asks for."""
+    def by(self, rng: Random, demand: Floats) -> _Fill:
+        """Let pods come until they have asked for more than there is. ``demand``: the cards that each shape asks for."""
         asked, cards = 0.0, OVER * self.left[:, 2].sum()
         for kind in rng.choices(range(len(self._shapes)), self._shapes.weight.tolist(), k=4 * PODS):
             self._coming.append(kind)
-            asked += float(worth[kind])
+            asked += float(demand[kind])
             if asked >= cards:
                 break
         self._coming.reverse()

@@ -1,7 +1,7 @@
 """Cards of a node that take nobody but one pod for a while (``pumice.io/held-places``), as ``pumice defrag apply`` writes them.
 
-Only who may write nodes can write it; what is read is no more than a wish all the same: an entry that is no such thing, that
-names a time far ahead, or nobody who is known, counts as none.
+Only those who may write nodes can write it, and it is not trusted all the same: an entry is void that is malformed, that ends
+more than ``LONGEST`` ahead, or that names an unknown card, pod or controller.
 """
 
 from __future__ import annotations

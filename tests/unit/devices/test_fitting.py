@@ -115,7 +115,7 @@ def test_a_fill_by_fitted_weights_leaves_less_than_one_by_the_policys_own() -> N
         sums = []
         for seed in range(20, 28):
             fill = fitting._Fill(found, nodes(5), how)
-            fill.by(Random(seed), fitting._worth(shapes, 100.0))
+            fill.by(Random(seed), fitting._demand(shapes, 100.0))
             while fill.step():
                 pass
             sums.append(fill.left[:, 0].sum())

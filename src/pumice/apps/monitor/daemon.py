@@ -274,7 +274,7 @@ class FeedbackRounds:
         self._warned: set[Path] = set()
         self._turn, self._over = threading.Lock(), False
         self._bursting: Set[Key] | None = None
-        """Whose page may say a burst; None: everybody's."""
+        """Containers whose limits page may name a burst; None: each may, an earlier monitor may have written it."""
         self.waiting: frozenset[Key] = frozenset()
         """The containers whose launches wait since the last round."""
 
@@ -310,7 +310,7 @@ class FeedbackRounds:
             self._beat(paths[key], self._every, _floor(snapshot.usages[key]))
         bursting = {key: word.burst for key, word in words.items() if word.burst}
         off = {key for key, tenant in tenants.items() if not _limited(tenant, words.get(key))}
-        was = reported.keys() if self._bursting is None else self._bursting  # a monitor of before may have said so
+        was = reported.keys() if self._bursting is None else self._bursting
         for key in bursting.keys() | off | ((was & reported.keys()) - waiting):
             hold_back(paths[key], 0, self._every, bursting.get(key, 0))
         self._bursting = frozenset(bursting) | ((was - reported.keys()) & snapshot.usages.keys())

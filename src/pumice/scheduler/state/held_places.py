@@ -1,4 +1,4 @@
-"""Places that nodes' annotations hold for pods that are moved (``wire.held_places``), on the books until their time is over.
+"""Places that nodes' annotations hold for pods that are moved (``wire.held_places``), in the ledger until their time is over.
 
 Held cards take nobody else; whoever a place is held for is tried before all others (``cycle.defragmenting.held``).
 """
@@ -35,7 +35,7 @@ class Hold:
 
     @property
     def uid(self) -> str:
-        """Under which uid it stands on the books."""
+        """The uid of its placement in the ledger."""
         return f"place {self.number} held on {self.node}"
 
 
@@ -46,7 +46,7 @@ class HeldPlaces:
     problems: dict[str, str]
     tasks: Mapping[str, Task]
     holds: dict[str, list[Hold]] = field(default_factory=dict)
-    """By node, those that are on the books."""
+    """By node, those that are in the ledger."""
     fresh: dict[str, list[Hold]] = field(default_factory=dict)
     """By node what was read and is not looked at yet."""
     _said: dict[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class HeldPlaces:
             self.fresh[node] = [Hold(node, number, place) for number, place in enumerate(found)]
             for hold in self.fresh[node]:
                 self._know(hold)  # it may be gone when the next cycle comes
-            self.scheduling_queue.released()  # a cycle puts it on the books
+            self.scheduling_queue.released()  # a cycle puts it in the ledger
 
     def anew(self) -> None:
         """Device types are others: everything is looked at again."""
@@ -87,7 +87,7 @@ class HeldPlaces:
         return min((hold.until for hold in self), default=float("inf"))
 
     def take_up(self, wall: float) -> None:
-        """Put on the books what is to be held from now on, and take off what is over."""
+        """Put in the ledger what is to be held from now on, and remove what is over."""
         for node, holds in self.fresh.items():
             troubles = []
             for hold in holds:

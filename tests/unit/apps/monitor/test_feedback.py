@@ -251,24 +251,26 @@ def test_a_changed_configmap_is_followed_and_a_broken_one_is_not(tmp_path):
     play(tmp_path, look, running("p", A), reload_every=0.02)
 
 
+def burst_on(page: Path) -> int:
+    """Return the percent that a limits page lends."""
+    found = parse(page.read_bytes())
+    assert found is not None
+    return found.burst
+
+
 def test_who_may_burst_has_what_its_neighbours_leave_where_the_configmap_lets_it(tmp_path):
     mine, other = region(tmp_path, "mine", A, recent=2), region(tmp_path, "other", A, recent=2)
     page = page_beside(mine)
     write(page, render(LimitsPage((GrantedCard(A, 3000 << 20, 30),), "/tmp/vgpu/r.cache", priority=1)))
 
-    def burst() -> int:
-        found = parse(page.read_bytes())
-        assert found is not None
-        return found.burst
-
     async def look(_page, cluster):
         work = [asyncio.create_task(busy(path)) for path in (mine, other)]
         cluster.put(configmap("nvidia: {bursts: true}"))
-        await until(lambda: burst() == 45)  # 25 that neither asked for are one's alone who may burst: up to its bound
+        await until(lambda: burst_on(page) == 45)  # 25 that neither asked for are one's alone who may burst: up to its bound
         beats = page.read_bytes()
         await until(lambda: page.read_bytes() != beats)  # as long as the monitor lives
         cluster.put(configmap("nvidia: {bursts: false}"))
-        await until(lambda: burst() == 0)
+        await until(lambda: burst_on(page) == 0)
         for task in work:
             task.cancel()
 
@@ -303,19 +305,14 @@ def test_what_was_lent_is_taken_back_from_a_container_that_spoiled_its_region_me
     page, sound = page_beside(mine), mine.read_bytes()
     write(page, render(LimitsPage((GrantedCard(A, 3000 << 20, 30),), "/tmp/vgpu/r.cache", priority=1)))
 
-    def burst() -> int:
-        found = parse(page.read_bytes())
-        assert found is not None
-        return found.burst
-
     async def look(_page, cluster):
         cluster.put(configmap("nvidia: {bursts: true}"))
-        await until(lambda: burst() == 90)
+        await until(lambda: burst_on(page) == 90)
         mine.write_bytes(b"x" * len(sound))
         work = asyncio.create_task(busy(other))
         await asyncio.sleep(0.2)
         mine.write_bytes(sound)
-        await until(lambda: burst() == 0)
+        await until(lambda: burst_on(page) == 0)
         work.cancel()
 
     theirs = pod_object("other", gives(A, 3000, 70), container("train", 1, 3000, 70), uid="other", phase="Running")

@@ -262,7 +262,7 @@ def realised(
     otherwise. ``record``: the kubelet's ids by pod UID, ``chips``: UUIDs by physical id."""
     number = {uuid: chip for chip, uuid in chips.items()}
     for pod in pods:
-        ids = record.get(pod.uid, "") or _ids_by_the_books(pod, record, state)
+        ids = record.get(pod.uid, "") or _ids_by_journal(pod, record, state)
         if not ids or pod.finished:
             continue
         given = [entry for entry in state.entries if entry.owner == pod.uid and entry.uuid == ids and entry.phase is Phase.MADE]
@@ -271,8 +271,9 @@ def realised(
             yield PatchPod.of(pod.metadata, said)
 
 
-def _ids_by_the_books(pod: NodePod, record: Mapping[str, str], state: State) -> str:
-    """Return the ids of a pod that runs, where nobody else has them by the record; empty where the books do not tell."""
+def _ids_by_journal(pod: NodePod, record: Mapping[str, str], state: State) -> str:
+    """Return the ids of a pod that runs, where nobody else has them by the kubelet's record; empty where the journal names
+    none, or several."""
     if pod.status.phase != "Running":
         return ""
     own = {entry.uuid for entry in state.entries if entry.owner == pod.uid} - set(record.values())

@@ -1,4 +1,4 @@
-"""A cycle begins: places that nodes' annotations hold are put on the books, and go to whom they are held for, before anybody
+"""A cycle begins: places that nodes' annotations hold are put in the ledger, and go to whom they are held for, before anybody
 else is tried. ``pumice defrag apply`` has them held; the scheduler's own action keeps its own (``carrying``).
 """
 
