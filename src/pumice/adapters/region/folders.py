@@ -75,6 +75,10 @@ class ClaimFolders:
     def pages(self, uid: str) -> Path:
         return self.root / "claim-limits" / uid
 
+    def page(self, uid: str, request: str) -> Path:
+        """The limits page of a request."""
+        return self.pages(uid) / request.replace("/", "_") / "limits"
+
     def record(self, uid: str) -> Path:
         return self.pages(uid) / "claim.json"
 
@@ -89,8 +93,12 @@ class ClaimFolders:
 
 
 def page_beside(region: Path) -> Path:
-    """The page of the container that has this region: ``limits/<pod UID>_<container>/limits`` beside ``containers``."""
+    """The page of the container that has this region: ``limits/<pod UID>_<container>/limits`` beside ``containers``; of a
+    claim's request the one beside ``claims``."""
     folder = region.parent
+    folders, uid = ClaimFolders(folder.parent.parent.parent), folder.parent.name
+    if region == folders.region(uid, folder.name):
+        return folders.page(uid, folder.name)
     return folder.parent.parent / "limits" / folder.name / "limits"
 
 

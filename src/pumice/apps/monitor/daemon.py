@@ -8,7 +8,7 @@ import logging
 import random
 import threading
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -265,6 +265,7 @@ def _limited(tenant: Tenant, word: Word | None) -> bool:
 class FeedbackRounds:
     """``reader`` tells which cards a pod's containers were given, and what their regions say: a region is written by its tenant,
     and says neither cards nor priority for certain. Only containers that were given cards and have not ended are spoken to.
+    Those that have one share of a claim together are one tenant, as important as the most important of them that has begun.
     ``max_wait``: seconds that launches wait at the most before they go on for a round; 0: without end."""
 
     def __init__(self, reader: NodeReader, own: OwnNode, every: float = 5.0, max_wait: float = 60.0) -> None:
@@ -326,17 +327,23 @@ class FeedbackRounds:
     def _tenants(self, snapshot: Snapshot) -> tuple[Mapping[Key, Tenant], dict[Key, Path]]:
         tenants: dict[Key, Tenant] = {}
         paths: dict[Key, Path] = {}
+        keys: dict[Path, Key] = {}
         for key, usage in snapshot.usages.items():
-            if usage.claims is not None and usage.path is not None and not usage.ended and usage.of is None:
-                recent, limited = usage.claims.recent_kernel, core_limits_on(usage.path)
-                limited = usage.claims.utilization_switch != 0 if limited is None else limited
-                uuids = tuple(device.uuid for device in usage.devices)
-                first = goes_first(usage.pod, usage.container)
-                cores = tuple(device.cores for device in usage.devices)
-                burst = bursts.cores_of(usage.pod.annotations) if snapshot.config.bursts else 0
-                tenants[key] = Tenant(uuids, -usage.pod.priority, recent, limited, self._waited.get(key, 0), first,
-                                      cores, burst)  # fmt: skip
-                paths[key] = usage.path
+            if usage.claims is None or usage.path is None or usage.ended:
+                continue
+            first, priority = goes_first(usage.pod, usage.container), -usage.pod.priority
+            if (one := keys.get(usage.path)) is not None:
+                if usage.pod.started(usage.container.name):
+                    known = tenants[one]
+                    tenants[one] = replace(known, priority=min(priority, known.priority), goes_first=first or known.goes_first)
+                continue
+            recent, limited = usage.claims.recent_kernel, core_limits_on(usage.path)
+            limited = usage.claims.utilization_switch != 0 if limited is None else limited
+            uuids = tuple(device.uuid for device in usage.devices)
+            cores = tuple(device.cores for device in usage.devices)
+            burst = bursts.cores_of(usage.pod.annotations) if snapshot.config.bursts and usage.of is None else 0
+            tenants[key] = Tenant(uuids, priority, recent, limited, self._waited.get(key, 0), first, cores, burst)
+            paths[key], keys[usage.path] = usage.path, key
         return tenants, paths
 
     def _write(self, path: Path, recent: int | None, limited: bool | None) -> None:
@@ -357,7 +364,7 @@ class FeedbackRounds:
     def _release(self, snapshot: Snapshot) -> None:
         """Everybody who may have been told to wait, by this round or the one under way when the end came."""
         for usage in snapshot.usages.values():
-            if usage.path is None or usage.ended or usage.of is not None:
+            if usage.path is None or usage.ended:
                 continue
             with contextlib.suppress(BadRegion):
                 if header_of(usage.path).recent_kernel < 0:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from pumice.adapters.bookings import claims as book
 from pumice.adapters.kubelet.claim_driver import PreparedDevice
 from pumice.adapters.region.claims import ClaimsReader
@@ -120,11 +122,12 @@ class ClaimFiles:
             return cdi.Edits(env=tuple(f"{key}={value}" for key, value in env.items()))
         file = self._folders.region(claim.uid, request)
         directory, region = file.parent, file.name
-        page = self._folders.pages(claim.uid) / directory.name / "limits"
+        page = self._folders.page(claim.uid, request)
         make_directory(MakeDirectory(str(directory)))
         path = f"{CACHE}/{region}"
         limits = LimitsPage(tuple(GrantedCard(one.card, one.memory, one.cores) for one in shares), path, priority=1)
-        _install(page, limits_page.render(limits))
+        if not _says(page, limits):
+            _install(page, limits_page.render(limits))
         install_files([InstallFile(str(file), b"", 0o666, keep=True, durable=False)])
         env |= {variables.memory_limit_of(at): f"{one.memory >> 20}m" for at, one in enumerate(shares)}
         env |= {variables.SM_LIMIT: str(shares[0].cores), variables.SHARED_CACHE: path}
@@ -147,6 +150,15 @@ def _check(uid: str) -> None:
 
 def _device_name(claim: PreparedClaim, request: str) -> str:
     return f"{claim.uid}-{request.replace('/', '_')}"
+
+
+def _says(path: Path, limits: LimitsPage) -> bool:
+    """Return whether the page grants that, whatever the monitor has said there since: containers that run have it mapped."""
+    try:
+        found = limits_page.parse(path.read_bytes())
+    except OSError:
+        return False
+    return found is not None and msgspec.structs.replace(found, lifted=False, held=0, burst=0) == limits
 
 
 def _install(path: Path, content: bytes) -> None:
