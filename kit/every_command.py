@@ -77,7 +77,7 @@ def without_cluster(folder: Path) -> Iterator[Call]:
     yield Call(f"pumice diff {case} --conf {pod}", "no journal of a scheduler", 2)
     yield Call(f"pumice simulate --from {case}", "placed")
     yield Call(f"pumice defrag plan --for both --from {case}", "no plan of up to 4 moves was found", 1)
-    yield Call(f"pumice claim fits -f {pod}", "no ResourceClaim that has no devices yet", 2)
+    yield Call(f"pumice claim fits -f {pod} --from {case}", "p")
     yield Call(f"pumice lint {pod}", "1 file")
     yield Call(f"pumice convert {foreign}", "volcano.sh/vgpu-memory")
     yield Call("pumice bench --list", "part of the source tree", 2)

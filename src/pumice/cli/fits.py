@@ -1,4 +1,4 @@
-"""``pumice fits``: would a pod that does not exist yet find a place?"""
+"""``pumice fits``: would a pod or a claim that does not exist yet find a place?"""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from pumice.cli import flags
+from pumice.cli.claims_in_files import fits_somewhere, items_of, objects_of
 from pumice.cli.streams import read
 from pumice.model.errors import BadInput
 from pumice.wire import names
@@ -25,17 +26,24 @@ app = flags.App()
 
 @app.command(epilog="Example: pumice fits -f pod.yaml && kubectl apply -f pod.yaml")
 def fits(
-    pod_file: Annotated[Path, flags.Option("-f", "--filename", help="Manifest of a Pod, or - for standard input.")],
+    files: Annotated[
+        list[Path],
+        flags.Option("-f", "--filename", help="Manifests of pods or claims, or - for standard input; given again for more."),
+    ],
     file: Annotated[Path | None, flags.Option("--from", help="Answer from a file written by `pumice dump`.")] = None,
     kubeconfig: Annotated[Path | None, flags.Option(envvar="KUBECONFIG", help="Kubeconfig file.")] = None,
     scheduler_name: Annotated[
         list[str] | None, flags.Option(help="Pods with this schedulerName are ours; may be given again.")
     ] = None,
+    node: Annotated[
+        list[str] | None, flags.Option("--node", help="Where files have slices: ask of this node alone; may be given again.")
+    ] = None,
     output: Annotated[str, flags.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
 ) -> None:
     """Ask the scheduler's filter about a manifest, or about the pod template of a Job or Deployment. Claims, their templates and
-    classes in the file count as if they were there.
+    classes in the files count as if they were there. Claims without a pod are asked about as those of one pod.
 
+    Where files have ResourceSlices and no pod, the allocator is asked about these alone, and no cluster.
     Exit code 0 when it fits, 1 when it does not.
     """
     # Only here: help and completion need no engine.
@@ -45,22 +53,36 @@ def fits(
     from pumice.devices.lint import lint_files
     from pumice.scheduler.explaining.explain import OVERTAKEN, explain
 
-    text = read(pod_file)
-    documents = documents_of(pod_file, text)
-    for finding in lint_files({str(pod_file): text}):
-        print(finding, file=sys.stderr)  # what is asked may not be what was meant
-    pods = pods_of(pod_file, documents)
+    texts = {path: read(path) for path in files}
+    of_file = {path: documents_of(path, text) for path, text in texts.items()}
+    documents = [document for found in of_file.values() for document in found]
+    named_in = ", ".join(map(str, files))
+    pods = [pod for path, found in of_file.items() for pod in pods_of(path, found)]
+    kinds = {object_.get("kind") for found in documents for object_ in objects_of(found)} if not pods else set[object]()
+    if "ResourceSlice" in kinds:
+        if file is not None or output != "text":
+            raise BadInput(f"{named_in}: of slices in files the answer is text, and of nothing else")
+        raise SystemExit(0 if fits_somewhere(documents, node or ()) else 1)
+    if node:
+        raise BadInput("--node is for slices in files; write spec.nodeSelector into the pod")
+    if not pods and not kinds & {"ResourceClaim", "ResourceClaimTemplate"}:
+        raise BadInput(f"{named_in}: no Pod and nothing with a pod template in it, and no ResourceClaim")
+    for path, text in texts.items():
+        for finding in lint_files({str(path): text}):
+            print(finding, file=sys.stderr)  # what is asked may not be what was meant
+    claims_alone = not pods
+    pods = pods or [pod_of_claims(documents)]
     snapshot = take_snapshot(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
     taken = True
     for pod in pods:
         engine = engine_of(snapshot)
         named = with_claims(scheduled_by(pod, engine.state.pods.scheduler_names), documents, engine.state.device_claims)
         for entry, template in unmade(named):
-            print(f"{pod_file}: claim {entry}: no ResourceClaimTemplate {template} in this file; write it beside the pod",
+            print(f"{named_in}: claim {entry}: no ResourceClaimTemplate {template} in the files; write it beside the pod",
                   file=sys.stderr)  # fmt: skip
         engine.state.pods.put(named, snapshot.now)
         found = explain(engine, named, now=snapshot.now)
-        if named.spec.scheduler_name != (pod.spec.scheduler_name or names.KUBE_SCHEDULER):
+        if not claims_alone and named.spec.scheduler_name != (pod.spec.scheduler_name or names.KUBE_SCHEDULER):
             found = replace(found, gates=(f"{UNNAMED}; write schedulerName: {named.spec.scheduler_name}", *found.gates))
         show(found, output, units_of(engine.device_types))
         taken = taken and bool(found.node) and found.gates in ((), (OVERTAKEN,))
@@ -84,8 +106,7 @@ def with_claims(pod: Pod, documents: Iterable[Document], known: DeviceClaims) ->
     These, and the claims and classes of the documents, are put into ``known``; claims that are there already stay as they are."""
     space, made = pod.metadata.namespace, list[ClaimStatus]()
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid, "controller": True}
-    for document in documents:
-        obj = _mapping(document.value)
+    for obj in (_mapping(one) for document in documents for one in items_of(document)):
         meta, kind = _mapping(obj.get("metadata")), obj.get("kind")
         meta = {**meta, "namespace": meta.get("namespace") or space}
         if kind == "DeviceClass":
@@ -116,8 +137,21 @@ def documents_of(path: Path, text: str) -> list[Document]:
     return read_documents(text, file=str(path))
 
 
+def pod_of_claims(documents: Iterable[Document]) -> Pod:
+    """Return a pod that has all claims of the documents, for who asks about these alone."""
+    claims, space = list[dict[str, Any]](), ""
+    for object_ in (one for document in documents for one in objects_of(document)):
+        key = {"ResourceClaim": "resourceClaimName", "ResourceClaimTemplate": "resourceClaimTemplateName"}.get(object_["kind"])
+        if key is not None:
+            claims.append({"name": f"c{len(claims)}", key: object_["metadata"].get("name")})
+            space = space or object_["metadata"].get("namespace") or ""
+    uses = {"name": "c", "resources": {"claims": [{"name": one["name"]} for one in claims]}}
+    meta = {"name": "claims", "namespace": space or "default", "uid": "asked-claims"}
+    return convert(Pod, {"metadata": meta, "spec": {"resourceClaims": claims, "containers": [uses]}})
+
+
 def pods_of(path: Path, documents: Iterable[Document]) -> list[Pod]:
-    """The pods that a manifest makes. Raises BadInput when it makes none."""
+    """The pods that a manifest makes. Raises BadInput where one is none that the API server would take."""
     found = []
     for document in documents:
         for pod in templates(document.value):
@@ -125,8 +159,6 @@ def pods_of(path: Path, documents: Iterable[Document]) -> list[Pod]:
                 found.append(convert(Pod, pod))
             except msgspec.ValidationError as error:
                 raise BadInput(f"{path}:{document.line()}: no pod that the API server would take: {error}") from None
-    if not found:
-        raise BadInput(f"{path}: no Pod and nothing with a pod template in it")
     return found
 
 

@@ -36,8 +36,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Pods, before and while they wait": {
         "explain": ("pumice.cli.explain", "Say why a pod waits and what would let it in"),
-        "fits": ("pumice.cli.fits", "Say whether a pod that does not exist yet would fit"),
-        "claim": ("pumice.cli.claim", "Say which devices a claim in a file would get"),
+        "fits": ("pumice.cli.fits", "Say whether a pod or a claim not there yet would fit"),
+        "claim": ("pumice.cli.claim", "Say whether claims fit (as `pumice fits`)"),
         "lint": ("pumice.cli.lint", "Check scheduler, device and pod files"),
         "convert": ("pumice.cli.convert", "Write HAMi's files in our words, and back"),
         "dump": ("pumice.cli.dump", "Write what the scheduler sees to a file"),

@@ -1,4 +1,4 @@
-"""``pumice claim fits``: which devices the claims in files would get."""
+"""``pumice fits`` and its other name ``pumice claim fits`` of claims: which devices those in files would get."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pumice.cli import main
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "claims"
 CLASS = {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}}
+SLICE = {"kind": "ResourceSlice", **published(shared_card(), allNodes=True)}
 
 
 def _write(folder: Path, *objects: object) -> str:
@@ -20,9 +21,10 @@ def _write(folder: Path, *objects: object) -> str:
     return str(path)
 
 
-def test_the_example_tells_both_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("words", [["fits"], ["claim", "fits"]])
+def test_the_example_tells_both_nodes(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        main.main(["claim", "fits", "-f", str(EXAMPLES / "slices.yaml"), "-f", str(EXAMPLES / "claim.yaml")])
+        main.main([*words, "-f", str(EXAMPLES / "slices.yaml"), "-f", str(EXAMPLES / "claim.yaml")])
     assert end.value.code == 0
     assert capsys.readouterr().out.splitlines() == [
         "n1: does not fit",
@@ -34,9 +36,8 @@ def test_the_example_tells_both_nodes(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_lists_and_templates_are_read_and_a_node_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    slice_ = {"kind": "ResourceSlice", **published(shared_card(), allNodes=True)}
     template = {"kind": "ResourceClaimTemplate", "metadata": {"name": "t"}, "spec": {"spec": claim(asks(count=2))["spec"]}}
-    path = _write(tmp_path, {"kind": "List", "metadata": {}, "items": [slice_, CLASS, template]})
+    path = _write(tmp_path, {"kind": "List", "metadata": {}, "items": [SLICE, CLASS, template]})
     with pytest.raises(SystemExit) as end:
         main.main(["claim", "fits", "-f", path, "--node", "n7"])
     assert end.value.code == 1
@@ -44,9 +45,10 @@ def test_lists_and_templates_are_read_and_a_node_may_be_named(tmp_path: Path, ca
 
 
 @pytest.mark.parametrize(("objects", "said"), [
-    ((CLASS,), "no ResourceClaim that has no devices yet"),
+    ((CLASS,), "no Pod and nothing with a pod template in it, and no ResourceClaim"),
+    ((SLICE, CLASS), "no ResourceClaim in the files that has no devices yet"),
     (("text",), "objects.yaml:1: expected an object of Kubernetes"),
-    (({"kind": "ResourceClaim", **claim({"name": "g"})},), "request g: exactly one of exactly and firstAvailable must be set"),
+    ((SLICE, {"kind": "ResourceClaim", **claim({"name": "g"})}), "g: exactly one of exactly and firstAvailable must be set"),
 ])  # fmt: skip
 def test_what_is_wrong_is_one_line(
     tmp_path: Path, objects: tuple[object, ...], said: str, capsys: pytest.CaptureFixture[str]
@@ -55,3 +57,24 @@ def test_what_is_wrong_is_one_line(
         main.main(["claim", "fits", "-f", _write(tmp_path, *objects)])
     assert end.value.code == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("more", "said"), [
+    (["--from", "case.json"], "of slices in files the answer is text, and of nothing else"),
+    (["-o", "json"], "of slices in files the answer is text, and of nothing else"),
+])  # fmt: skip
+def test_slices_in_files_are_asked_alone(
+    tmp_path: Path, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main.main(["fits", "-f", _write(tmp_path, SLICE, CLASS, {"kind": "ResourceClaim", **claim(asks())}), *more])
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_node_is_named_for_slices_in_files_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pod = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}}
+    with pytest.raises(SystemExit) as end:
+        main.main(["fits", "-f", _write(tmp_path, pod), "--node", "n1"])
+    assert end.value.code == 2
+    assert "--node is for slices in files" in capsys.readouterr().err

@@ -149,7 +149,21 @@ def test_a_manifest_with_a_pod_and_the_template_of_its_claim_is_asked_about_as_i
     manifest.write_text(json.dumps(asking))
     found = call(fits, ["-f", str(manifest), "--from", str(tmp_path / "case.json")])
     assert found.exit_code == 1
-    assert "claim gpu: no ResourceClaimTemplate share in this file; write it beside the pod" in found.stderr
+    assert "claim gpu: no ResourceClaimTemplate share in the files; write it beside the pod" in found.stderr
+
+
+@pytest.mark.parametrize(("memory", "answer"), [("10Gi", "n1 is next"), ("20Gi", "wants 20Gi, 10Gi is free")])
+def test_claims_without_a_pod_are_asked_of_the_cluster_as_those_of_one_pod(tmp_path: Path, memory: str, answer: str) -> None:
+    here = world()
+    here.ask("a", of_memory("60Gi", cores="50"))
+    here.settle()
+    (tmp_path / "case.json").write_text(save(case_of(here)))
+    first = {"kind": "ResourceClaim", **of_memory("10Gi", cores="10"), "metadata": {"name": "first"}}
+    second = {"kind": "ResourceClaimTemplate", "metadata": {"name": "second"}, "spec": of_memory(memory, cores="10")}
+    (tmp_path / "claims.yaml").write_text(json.dumps({"kind": "List", "metadata": {}, "items": [first, second]}))
+    found = call(fits, ["-f", str(tmp_path / "claims.yaml"), "--from", str(tmp_path / "case.json"), "-o", "wide"])
+    assert (found.exit_code, answer in found.stdout) == (int(memory == "20Gi"), True), found.stdout
+    assert "schedulerName" not in found.stdout
 
 
 def test_a_claim_of_the_cluster_is_not_replaced_by_the_manifest_that_asks_for_it(tmp_path: Path) -> None:
