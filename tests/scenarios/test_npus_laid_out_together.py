@@ -66,3 +66,25 @@ def test_pods_for_chips_and_pods_for_mig_slices_behind_each_other_are_laid_out_e
     world.add(mig_node("m"), *(pod(f"m{at}", mib=mib, annotations=MIG) for at, mib in enumerate((3000, 20000))))
     assert served(world, asks) == list(asks)
     assert all(world.node_of(name) == "m" for name in ("m0", "m1"))
+
+
+@pytest.mark.parametrize("plan", ["none", "kept"])
+def test_a_slice_that_is_not_made_yet_finds_its_vgroup_whatever_is_made_before_it(plan: str) -> None:
+    world = world_of(plan, 1)
+    assert served(world, (VIR02, VIR01, VIR01, VIR01, VIR01)) == [VIR02, VIR01, VIR01, VIR01]
+    world.set_phase("p1", "Running")
+    world.settle()
+    assert not world.node_of("p4")
+    world.set_phase("p0", "Running")
+    world.settle()
+    assert world.node_of("p4")
+
+
+def test_a_node_that_registers_anew_keeps_in_mind_which_slices_are_made() -> None:
+    world = world_of("none", 1)
+    served(world, (VIR02, VIR01, VIR01, VIR01))
+    world.set_phase("p0", "Running")
+    world.add(npu_node_object("n", P310, 1, unhealthy=(0,)))
+    world.add(npu_node_object("n", P310, 1), pod("late", limits=npu_limits(P310, 1, VIR01)))
+    world.settle()
+    assert world.node_of("late")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pumice.model.refusal import Refusal
 
@@ -43,6 +44,10 @@ class Card(Struct, frozen=True, gc=False):
     numa: int = -1
     links: tuple[tuple[int, int], ...] = ()
     places: bool = False
+
+
+IN_THE_MAKING = -1
+"""The number of an NPU's slice that is placed and not made yet."""
 
 
 class Slot(Struct, frozen=True, gc=False):
@@ -83,12 +88,26 @@ class Allocation(Struct, frozen=True, gc=False):
     to be quarantined while the pod is there (D-25); the good pieces are charged all the same."""
     pending: bool = False
     """Its node's plugin has yet to say what exactly it made of this: the pod is read again whenever it changes."""
+    starting: bool = False
+    """Slices of it are made with the pod's containers: until all have started others may not count on their order."""
 
     @property
     def container_devices(self) -> tuple[ContainerDevice, ...]:
         if len(self.containers) == 1:
             return self.containers[0]
         return tuple(container_device for container in self.containers for container_device in container)
+
+    def started(self) -> Allocation:
+        """Return it with its slices made."""
+        containers = tuple(tuple(map(_made, container)) for container in self.containers)
+        return Allocation(self.device_type, self.node, containers, self.doubts, self.pending)
+
+
+def _made(device: ContainerDevice) -> ContainerDevice:
+    slot = device.slot
+    if slot is None or slot.number != IN_THE_MAKING:
+        return device
+    return replace(device, slot=replace(slot, number=0))
 
 
 class Usage(Struct):

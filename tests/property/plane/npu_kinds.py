@@ -24,7 +24,7 @@ def cores(rng: Random) -> tuple[Json, Json]:
 
 
 def parts(rng: Random) -> tuple[Json, Json]:
-    memory = rng.choice((6144, 6144, 12288, 12288, None))  # a slice of one core may take another's vGroup (known weakness)
+    memory = rng.choice((3072, 3072, 6144, 6144, 12288, 12288, None))
     return ({CHIP: rng.choice("112")} if memory is None else {CHIP: "1", MEMORY: str(memory)}), {}
 
 

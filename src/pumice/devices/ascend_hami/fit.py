@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pumice.devices.ascend_hami.device_request import ContainerRequest, NpuRequest
-from pumice.devices.ascend_hami.inventory import ALL_CORES, Facts
+from pumice.devices.ascend_hami.inventory import ALL_CORES, Facts, Units
 from pumice.devices.card_policies import POLICIES, TIE
 from pumice.devices.protocol import NodeCards
-from pumice.model.cards import Card, ContainerDevice, Slot, Usage
+from pumice.model.cards import IN_THE_MAKING, Allocation, Card, ContainerDevice, Slot, Usage
 from pumice.model.refusal import CardFitError, FitError, Short
 from pumice.wire.ascend_hami import SOFT
 
@@ -100,7 +100,7 @@ def fit_error(want: NpuRequest, slot: ContainerRequest, card: Card, cards: NodeC
         return CardFitError(card.uuid, Short.MEMORY, need, idle, unit="MiB")
     if want.soft:
         return _short_of_cores(slot, card, usage.cores, usage.shares)
-    missing = facts.units.missing(slot.template, slices_on(usage)) if slot.template else None
+    missing = facts.units.missing(slot.template, slices_on(usage), unmade_on(usage)) if slot.template else None
     return None if missing is None else CardFitError(card.uuid, Short.CORES, missing.wanted, missing.left, missing.text)
 
 
@@ -115,12 +115,16 @@ def _short_of_cores(slot: ContainerRequest, card: Card, cores: int, shares: int)
 
 def slices_on(usage: Usage) -> list[str]:
     """The templates of the slices there; of soft shares the mode."""
-    return [
-        container_device.slot.profile
-        for container_devices in usage.holders.values()
-        for container_device in container_devices
-        if container_device.slot is not None
-    ]
+    return [slot.profile for slot in _slots_on(usage)]
+
+
+def unmade_on(usage: Usage) -> list[str]:
+    """The templates of those that wait for vGroups."""
+    return [slot.profile for slot in _slots_on(usage) if slot.number == IN_THE_MAKING]
+
+
+def _slots_on(usage: Usage) -> Iterator[Slot]:
+    return (device.slot for devices in usage.holders.values() for device in devices if device.slot is not None)
 
 
 def _soft_shares(cards: NodeCards, place: int) -> bool:
@@ -128,21 +132,30 @@ def _soft_shares(cards: NodeCards, place: int) -> bool:
     return SOFT in slices_on(cards.usages[place])
 
 
-def container_devices_of(want: NpuRequest, chosen: Chosen, cards: Sequence[Card]) -> tuple[tuple[ContainerDevice, ...], ...]:
-    """Return what each slot holds. ``slot.profile`` names the template, or says that the share is soft; None: the whole card."""
-    return tuple(
+def allocation_of(device_type: str, want: NpuRequest, chosen: Chosen, cards: NodeCards) -> Allocation:
+    """Return what the pod is to hold. ``slot.profile``: the template, or that the share is soft; None: the whole card."""
+    all_cards, units = cards.inventory.cards, cards.inventory.config.units
+    containers = tuple(
         tuple(
-            container_device_of(cards[place], slot.memory or cards[place].total, slot.cores, SOFT if want.soft else slot.template)
+            container_device_of(
+                all_cards[place], slot.memory or all_cards[place].total, slot.cores, SOFT if want.soft else slot.template, units
+            )
             for place in places
         )
         if slot is not None
         else ()
         for slot, places in zip(want.slots, chosen, strict=True)
     )
+    return Allocation(device_type, cards.node, containers, starting=in_the_making(containers))
 
 
-def container_device_of(card: Card, memory: int, cores: int, kind: str) -> ContainerDevice:
-    return ContainerDevice(card.index, card.uuid, memory, cores, memory, Slot("", 0, kind, memory) if kind else None)
+def container_device_of(card: Card, memory: int, cores: int, kind: str, units: Units, *, made: bool = False) -> ContainerDevice:
+    number = 0 if made or not units.awaited(kind) else IN_THE_MAKING
+    return ContainerDevice(card.index, card.uuid, memory, cores, memory, Slot("", number, kind, memory) if kind else None)
+
+
+def in_the_making(containers: Iterable[Iterable[ContainerDevice]]) -> bool:
+    return any(device.slot is not None and device.slot.number == IN_THE_MAKING for devices in containers for device in devices)
 
 
 def card_score(policy: str, card: Card, cards: NodeCards) -> float:

@@ -99,16 +99,29 @@ class Units:
     takes: Mapping[str, Amounts] = field(default_factory=dict)
     grouped: bool = False
 
-    def missing(self, template: str, allocated: Iterable[str]) -> Missing | None:
+    def missing(self, template: str, allocated: Iterable[str], unmade: Iterable[str] = ()) -> Missing | None:
         """Return what stands in the way of a slice of that template beside those; None where the driver makes it. How many
-        vGroups they lie in nobody says here: as many as there are slices, at most."""
+        vGroups they lie in nobody says here: as many as there are slices, at most. ``unmade``: those of them that are placed and
+        not made yet, which find their vGroups even if they are made last."""
         slices = [self.takes.get(name, NOTHING) for name in allocated]
         wanted = self.takes.get(template, NOTHING)
         for name, has, want, taken in zip(NAMES, self.has, wanted, map(sum, zip(NOTHING, *slices, strict=True)), strict=True):
             if has and taken + want > has:
                 return Missing(name, want, max(0, has - taken))
         groups, free = groups_wanted(wanted[0]), max(0, GROUPS - len(slices))
-        return Missing("vGroups", groups, free) if self.grouped and groups > free else None
+        if self.grouped and groups > free:
+            return Missing("vGroups", groups, free)
+        if len(slices) >= self.most_beside(unmade):
+            return Missing("vGroups beside slices that are not made yet", 1, 0)
+        return None
+
+    def awaited(self, template: str) -> bool:
+        """Return whether a slice of that template may find no vGroup where others are made before it."""
+        return self.grouped and groups_wanted(self.takes.get(template, NOTHING)[0]) > 0
+
+    def most_beside(self, unmade: Iterable[str]) -> int:
+        """Return how many slices a chip may hold with all of those made last."""
+        return min(map(self.most_with, unmade), default=MANY)
 
     def most_with(self, template: str) -> int:
         """Return how many slices a chip may hold, one of that template among them, whichever is made last."""

@@ -12,13 +12,15 @@ from pumice.devices.ascend_hami.device_request import ContainerRequest, NpuReque
 from pumice.devices.ascend_hami.fit import (
     REFUSED,
     RING_WORTH,
+    allocation_of,
     choose,
     container_device_of,
-    container_devices_of,
     explain,
     fit_error,
+    in_the_making,
     node_score,
     slices_on,
+    unmade_on,
 )
 from pumice.devices.ascend_hami.inventory import ALL_CORES, MANY, Facts, Units, npu_inventory, units_of
 from pumice.devices.card_policies import POLICIES, TIE
@@ -110,7 +112,8 @@ class NpuRanking(Ranking):
     def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
         facts: Facts = inventory.config
         allocated = slices_on(usage)
-        full = sum(bit for name, bit in self._bits.items() if allocated and self._units.missing(name, allocated) is not None)
+        unmade = unmade_on(usage)
+        full = sum(bit for name, bit in self._bits.items() if allocated and self._units.missing(name, allocated, unmade))
         return SOFT_NODE * facts.soft + HOLDS_SOFT * (SOFT in allocated) + RINGED * (facts.rings is not None) + full
 
 
@@ -181,15 +184,15 @@ class AscendHami(DeviceSharing):
         found = choose(device_request.detail, cards, self.chip.pairs)
         if isinstance(found, int):
             return explain(device_request.detail, found, cards)
-        container_devices = container_devices_of(device_request.detail, found, cards.inventory.cards)
-        return Fit(Allocation(self.name, cards.node, container_devices), node_score(device_request.detail, found, cards))
+        allocation = allocation_of(self.name, device_request.detail, found, cards)
+        return Fit(allocation, node_score(device_request.detail, found, cards))
 
     def quick(self, device_request: DeviceRequest, cards: NodeCards) -> Fit | None:
         found = choose(device_request.detail, cards, self.chip.pairs) if cards.inventory.cards else 0
         if isinstance(found, int):
             return None
-        container_devices = container_devices_of(device_request.detail, found, cards.inventory.cards)
-        return Fit(Allocation(self.name, cards.node, container_devices), node_score(device_request.detail, found, cards))
+        allocation = allocation_of(self.name, device_request.detail, found, cards)
+        return Fit(allocation, node_score(device_request.detail, found, cards))
 
     def annotations(self, allocation: Allocation, now_ns: int) -> dict[str, str]:
         devices = [[self._device(container_device) for container_device in slot] for slot in allocation.containers]
@@ -256,11 +259,12 @@ def replay_pod(
                 continue
             card = inventory.cards[place]
             kind = SOFT if soft else _template(device, card, chip, reported)
-            allocated.append(container_device_of(card, device.memory, device.cores, kind))
+            made = pod.status.phase == "Running"  # all its containers have started: the runtime has made their slices
+            allocated.append(container_device_of(card, device.memory, device.cores, kind, inventory.config.units, made=made))
         slots.append(tuple(allocated))
     if not any(slots):
         return Allocation(device_type, node, (), tuple(doubts)) if doubts else None
-    return Allocation(device_type, node, tuple(slots), tuple(doubts))
+    return Allocation(device_type, node, tuple(slots), tuple(doubts), starting=in_the_making(slots))
 
 
 def _template(device: NpuDevice, card: Card, chip: NpuChip, reported: Mapping[str, str]) -> str:
@@ -414,8 +418,7 @@ class NpuPlanner(Planner):
         chosen = choose(replace(want, use_uuids=(where,)), cards, self.chip.pairs)
         if isinstance(chosen, int):
             return None
-        container_devices = container_devices_of(want, chosen, cards.inventory.cards)
-        return Fit(Allocation(self.device_type, cards.node, container_devices), node_score(want, chosen, cards))
+        return Fit(allocation_of(self.device_type, want, chosen, cards), node_score(want, chosen, cards))
 
 
 def _slot(device_request: DeviceRequest) -> ContainerRequest:
@@ -425,4 +428,5 @@ def _slot(device_request: DeviceRequest) -> ContainerRequest:
 
 def _left(card: Card, node: NodeCards) -> Left:
     usage = node.usages[card.index]
-    return Left(card.total - usage.memory, card.shares - usage.shares, tuple(sorted(slices_on(usage))))
+    most = node.inventory.config.units.most_beside(unmade_on(usage))
+    return Left(card.total - usage.memory, card.shares - usage.shares, tuple(sorted(slices_on(usage))), most)

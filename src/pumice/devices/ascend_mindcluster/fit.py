@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from pumice.devices.ascend_mindcluster.device_request import CoreRequest
 from pumice.devices.ascend_mindcluster.inventory import (
     EARLY,
-    IN_THE_MAKING,
     SHUT,
     Facts,
     chip_state,
@@ -22,7 +21,7 @@ from pumice.devices.ascend_mindcluster.inventory import (
     why_not,
 )
 from pumice.devices.protocol import Fit, NodeCards
-from pumice.model.cards import Allocation, Card
+from pumice.model.cards import IN_THE_MAKING, Allocation, Card
 from pumice.model.hardware.npu import SliceKind, SliceTemplate
 from pumice.model.refusal import CardFitError, FitError, Short
 from pumice.wire.mindcluster import CHIPS, NPU_CORE

@@ -18,7 +18,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from pumice.devices.protocol import Inventory
-from pumice.model.cards import Allocation, Card, ContainerDevice, Slot, Usage
+from pumice.model.cards import IN_THE_MAKING, Allocation, Card, ContainerDevice, Slot, Usage
 from pumice.model.hardware.npu import GROUPS, Dvpp, SliceKind, SliceTemplate, groups_wanted, slice_kinds
 from pumice.wire import names
 from pumice.wire.device_reports import DEVICES, DOUBT, HOST, NOT_ENABLED, ChipLists, parse_chip_lists
@@ -143,7 +143,6 @@ def _host(state: str, *, avoid_unhealthy: bool) -> str:
 
 
 SHUT = "it is not in the list of free chips that its node's plugin writes"
-IN_THE_MAKING = -1
 UNKNOWN_GROUP = -2
 
 _DVPP_BITS, _GROUP_SHIFT, _UNSTABLE, _SHUT, _MADE_SHIFT = 3, 2, 1 << 5, 1 << 6, 7

@@ -9,7 +9,6 @@ from pumice.devices.ascend_mindcluster.device_request import STATIC_ONLY, CoreRe
 from pumice.devices.ascend_mindcluster.fit import AS_REQUESTED, MOST_IDLE, TIE_ALONE, choose, explain, fit_of
 from pumice.devices.ascend_mindcluster.inventory import (
     EARLY,
-    IN_THE_MAKING,
     UNKNOWN_GROUP,
     Facts,
     chip_inventory,
@@ -34,7 +33,7 @@ from pumice.devices.protocol import (
     Tunables,
 )
 from pumice.devices.settings import Settings
-from pumice.model.cards import Allocation, ContainerDevice, Usage
+from pumice.model.cards import IN_THE_MAKING, Allocation, ContainerDevice, Usage
 from pumice.model.hardware.npu import SliceKind, SliceTemplate
 from pumice.model.refusal import FitError, Refusal, Short
 from pumice.wire.ascend_hami import PREDICATE_TIME

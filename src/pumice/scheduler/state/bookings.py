@@ -43,13 +43,13 @@ UNREAD = frozenset((
 FOREIGN = (kubernetes.DOMAIN, "cncf.io", "projectcalico.org", "prometheus.io", "istio.io", "linkerd.io")
 """Domains (and all below them) that say nothing of cards; some of their annotations are long."""
 
-Kept = tuple[PodSpec, Features, str, tuple[str, ...], tuple[str, ...], bool]
-_ADMITTED, _AWAITED = PodStatus("Running"), PodStatus("Pending")
+Kept = tuple[PodSpec, Features, str, tuple[str, ...], tuple[str, ...], PodStatus]
+_RUNNING, _ADMITTED, _AWAITED = PodStatus("Running"), PodStatus("Pending", start_time="then"), PodStatus("Pending")
 
 
 class AssignmentCache:
     """Per pod its containers and labels (shared with pods that have the same), its name, the names and values of its
-    annotations, and whether the kubelet has admitted it; per node what its plugin has handed out, as it wrote it."""
+    annotations, and whether the kubelet has admitted it, and runs it; per node what its plugin has handed out, as it wrote it."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Kept] = {}
@@ -75,8 +75,14 @@ class AssignmentCache:
         if not (read or admitted):
             return False
         values = tuple([value if (value := notes[key]) != node else node for key in read])
-        self._kept[uid] = self._spec(pod.spec, kind), kind.features, name, read, values, admitted
+        status = _RUNNING if pod.status.phase == "Running" else _ADMITTED if admitted else _AWAITED
+        self._kept[uid] = self._spec(pod.spec, kind), kind.features, name, read, values, status
         return True
+
+    def note_running(self, uid: str) -> None:
+        """All containers of the pod have started."""
+        if (found := self._kept.get(uid)) is not None:
+            self._kept[uid] = (*found[:-1], _RUNNING)
 
     def drop(self, uid: str) -> None:
         self._kept.pop(uid, None)
@@ -90,12 +96,12 @@ class AssignmentCache:
         found = self._kept.get(uid)
         if found is None:
             return None
-        spec, features, name, keys, values, admitted = found
+        spec, features, name, keys, values, status = found
         notes = dict(zip(keys, values, strict=True))
         return Pod(
             Meta(name, features.namespace, uid, labels=dict(features.labels), annotations=notes),
             PodSpec(node, containers=spec.containers, init_containers=spec.init_containers),
-            _ADMITTED if admitted else _AWAITED,
+            status,
         )
 
     def tells(self, uid: str) -> bool:
@@ -276,8 +282,8 @@ class Bookings:
             request, features = kind.request, kind.features
             marks = self.classes.marks(pod) if allocations else NO_MARKS
         before = self.ledger.placements.get(uid)
-        if before is not None and before.request != request:
-            self.scheduling_queue.released()  # resized in place: its queue may have room now
+        if before is not None and (before.request != request or before.allocations != allocations):
+            self.scheduling_queue.released()  # resized in place, or its node has made what it has: there may be room now
         self.ledger.confirm(Placement(uid, node, request, allocations, PlacementState.CONFIRMED, marks, features))
         if task is not None and task.cls.quota_known_late:
             self._recharge(task, allocations)
@@ -298,6 +304,9 @@ class Bookings:
             and allocated.state is PlacementState.CONFIRMED
             and not _doubtful(allocated)
         ):
+            if pod.status.phase == "Running" and any(allocation.starting for allocation in allocated.allocations):
+                self.assignments.note_running(uid)
+                return tuple(allocation.started() for allocation in allocated.allocations)
             return allocated.allocations  # annotations of a running pod do not move its cards
         return self._replay(pod, node) if self.assignments.keep(uid, name, pod, kind) else ()
 
