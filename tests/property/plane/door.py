@@ -22,11 +22,13 @@ from kit.faulty_cluster import SYSTEM, FaultyCluster, faulty_cluster
 from kit.virtual_time import VirtualClock, VirtualLoop
 from tests.property.history.door import Door
 from tests.property.history.registry import Op, View
-from tests.property.plane import judge, npu_judge, npu_kinds
+from tests.property.plane import claim_judge, claim_kinds, judge, npu_judge, npu_kinds
+from tests.property.plane.claims import ClaimingNode, claims_effects
 from tests.property.plane.kinds import (
     BOUND,
     BOUNDED,
     CENTRAL,
+    CLAIMS,
     CUT,
     HAMI,
     MODE,
@@ -42,9 +44,11 @@ from tests.property.plane.npus import CHIP, CORE, CORES, MODEL, CutNode, HamiNod
 from tests.property.plane.processes import Connection, Doom, Fault, Process
 
 from pumice.apps.scheduler import daemon as scheduler
+from pumice.audit import claim_rules
+from pumice.audit.auditor import shares_of
 from pumice.audit.card_rules import HELD
 from pumice.model.amount import MIB
-from pumice.ports.cards import LOST, CardEvent, CardFacts
+from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import ApiError, Resource
 from pumice.wire import kinds, volcano
 from pumice.wire.kinds import LEASES
@@ -53,11 +57,12 @@ from pumice_jobs.apps.controller import daemon as controller
 from pumice_lab.controllers.shell import Controllers, ControllersSettings
 
 RESOURCES: dict[str, Resource] = {
-    "pods": kinds.PODS, "podgroups": volcano.POD_GROUPS, "jobs": volcano.JOBS, "deployments": kinds.DEPLOYMENTS}  # fmt: skip
-OF_KIND = {"Pod": "pods", "PodGroup": "podgroups", "Job": "jobs", "Deployment": "deployments"}
+    "pods": kinds.PODS, "podgroups": volcano.POD_GROUPS, "jobs": volcano.JOBS, "deployments": kinds.DEPLOYMENTS,
+    "resourceclaims": kinds.RESOURCE_CLAIMS}  # fmt: skip
+OF_KIND = {"Pod": "pods", "PodGroup": "podgroups", "Job": "jobs", "Deployment": "deployments", "ResourceClaim": "resourceclaims"}
 CARDS, MIB_EACH, MIB_SLICED = 2, 16000, 24576
 CONFS = ("no shares", "NPUs cut on demand", "making room by importance", "capacity",
-         "no shares", "NPUs in HAMi's mode", "making room by importance", "capacity")  # fmt: skip
+         "cards by claim as well", "NPUs in HAMi's mode", "making room by importance", "capacity")  # fmt: skip
 """The configurations of the histories, in turn by seed: where queues had shares, a gang that was let in would keep others out, as
 in Volcano."""
 BIND_PHASES = ("volcano.sh/bind-phase", "hami.io/bind-phase")
@@ -87,7 +92,8 @@ class PlaneDoor(Door):
     def __init__(self, conf: str, rng: Random) -> None:
         super().__init__(conf, rng)
         self.makes_room, self.bounds_queues = "preempt" in conf, "name: capacity" in conf
-        self.name = CUT if "MindCluster" in conf else HAMI if "AscendHAMi" in conf else PLANE
+        self.claims = "by claim" in conf
+        self.name = CLAIMS if self.claims else CUT if "MindCluster" in conf else HAMI if "AscendHAMi" in conf else PLANE
         self.clock = VirtualClock()
         self.struck: Counter[tuple[str, str]] = Counter()
         self.faults = 0
@@ -118,8 +124,9 @@ class PlaneDoor(Door):
         return []
 
     def _node(self, name: str, rng: Random) -> Node:
-        sort = {CUT: CutNode, HAMI: HamiNode}.get(self.name, Node) if name == SLICED else Node
-        return sort(name, _cards(name, npus=sort is not Node), self.root / name, rng, self._started)
+        whole = ClaimingNode if self.claims else Node
+        sort = {CUT: CutNode, HAMI: HamiNode}.get(self.name, whole) if name == SLICED else whole
+        return sort(name, _cards(name, npus=sort is not whole), self.root / name, rng, self._started)
 
     async def begin(self) -> None:
         self.hands: FaultyCluster = await faulty_cluster(self.clock)
@@ -132,15 +139,30 @@ class PlaneDoor(Door):
                 "kube-controllers": self._run_kube_controllers}  # fmt: skip
         for node in self.nodes.values():
             runs[f"kubelet {node.name}"], runs[f"plugin {node.name}"] = node.run_kubelet, node.run_plugin
-        for name in PROCESSES:
+            if isinstance(node, ClaimingNode):
+                runs[f"driver {node.name}"] = node.run_driver
+        names = (*PROCESSES, *(name for name in runs if name not in PROCESSES))
+        for name in names:
             self.processes[name] = Process(name, self.api, runs[name], Random(self.rng.random()), self.struck, self._written)
         for node in self.nodes.values():
             self.processes[f"plugin {node.name}"].on_kill = node.link.cut
-        for name in PROCESSES:
+            if isinstance(node, ClaimingNode):
+                self.processes[f"driver {node.name}"].on_kill = node.claim_link.cut
+        if self.claims:
+            await self._name_claims()
+        for name in names:
             self.processes[name].start()
             if name not in CENTRAL:
                 await self.clock.sleep(0.1)
         await self._wait(6.0)
+
+    async def _name_claims(self) -> None:
+        """The classes and templates that pods name."""
+        for name, selectors in claim_kinds.CLASSES.items():
+            await self.hands.create(kinds.DEVICE_CLASSES, {"metadata": {"name": name}, "spec": {"selectors": selectors}})
+        for name, asked in claim_kinds.ASKS.items():
+            template = {"metadata": {"name": name, "namespace": "default"}, "spec": {"spec": claim_kinds.spec_of(asked)}}
+            await self.hands.create(kinds.RESOURCE_CLAIM_TEMPLATES, template, "default")
 
     # -- the processes ----------------------------------------------------------------------------------------------------
 
@@ -219,7 +241,7 @@ class PlaneDoor(Door):
             case "clock" if process is not None:
                 process.clock.offset += op["seconds"]
             case "reboot" if node is not None:
-                for part in ("kubelet", "plugin"):
+                for part in ("kubelet", "plugin", *(("driver",) if self.claims else ())):
                     await self.processes[f"{part} {node.name}"].kill()
                 node.reboot()
             case "restart containers" if node is not None:
@@ -230,10 +252,16 @@ class PlaneDoor(Door):
             case "card" if node is not None:
                 uuid = node.cards.cards[op["card"] % len(node.cards.cards)].uuid
                 if op["lost"]:
-                    node.cards.lost.add(uuid)
-                    node.cards.news.append(CardEvent(uuid, LOST))
+                    node.lose(uuid)
                 else:
                     node.cards.lost.discard(uuid)
+            case "damage book" if node is not None:
+                node.damage_book(op["text"])
+            case "take slices" if node is not None:
+                for one in self._listed(kinds.RESOURCE_SLICES):
+                    if one["spec"].get("nodeName") == node.name:
+                        with suppress(ApiError):
+                            await self.hands.delete(kinds.RESOURCE_SLICES, one["metadata"]["name"])
             case "configure":
                 data = {"volcano-scheduler.conf": self.conf if op["text"] is None else op["text"]}
                 await self.hands.patch(kinds.CONFIGMAPS, SCHEDULER_CONFIGMAP, {"data": data}, SYSTEM)
@@ -323,7 +351,8 @@ class PlaneDoor(Door):
     def _unforged(self) -> list[Json]:
         """Return the pods with what they were bound with, whatever their owners wrote on them since."""
         pods = self.store.tables["Pod"].values()
-        return [self.given.get(pod["metadata"]["uid"], pod) | {"status": pod["status"]} for pod in pods]
+        claimed = claim_judge.stand_ins(self.store.tables["ResourceClaim"].values(), self._listed(kinds.NODES))
+        return [*(self.given.get(pod["metadata"]["uid"], pod) | {"status": pod["status"]} for pod in pods), *claimed]
 
     async def look(self) -> None:
         if not self.processes:
@@ -337,6 +366,9 @@ class PlaneDoor(Door):
             self.checker.complain("grant", text)
         for text in (text for node in self.nodes.values() if isinstance(node, NpuNode) for text in node.wrong(self.given)):
             self.checker.complain("grant", text)
+        if self.claims:
+            for text in self._wrong_claims():
+                self.checker.complain("claims", text)
         for text in judge.over(self._running(), nodes):
             self.checker.complain("over", text)
         runs = {pod["metadata"]["uid"] for pod, _, _ in self._running()}
@@ -391,7 +423,7 @@ class PlaneDoor(Door):
         await self.look()
         if self.checker.complaints:
             return
-        for kind in ("Deployment", "Job", "PodGroup", "Pod"):
+        for kind in ("Deployment", "Job", "PodGroup", "Pod", "ResourceClaim"):
             for obj in self._listed(RESOURCES[OF_KIND[kind]]):
                 with suppress(ApiError):
                     await self.hands.delete(RESOURCES[OF_KIND[kind]], obj["metadata"]["name"], "default")
@@ -402,15 +434,18 @@ class PlaneDoor(Door):
 
     async def _serve_everybody(self) -> None:
         """In the empty cluster, pods that want whole cards get all there are."""
+        by_claim = self.claims and self.rng.random() < 0.5
         for at in range(CARDS * len(NODES)):
             sliced = at < CARDS
-            if sliced and (whole := WHOLE_CHIPS.get(self.name)) is not None:
+            if by_claim:
+                pod = claim_kinds.by_claim(f"last-{at}", self.rng, template="large-slice" if sliced else "all")
+            elif sliced and (whole := WHOLE_CHIPS.get(self.name)) is not None:
                 pod = objects.pod(f"last-{at}", limits=whole, labels=npu_kinds.cores(self.rng)[1])
             else:
                 pod = objects.pod(f"last-{at}", mib=MIB_SLICED if sliced else MIB_EACH, cores=None if sliced else 100,
                                   annotations={MODE: "mig"} if sliced else None)  # fmt: skip
             pod["metadata"] = {key: pod["metadata"][key] for key in ("name", "namespace", "annotations", "labels")}
-            del pod["status"]
+            pod.pop("status", None)
             await self.hands.create(kinds.PODS, pod, "default")
         for text in await self._until_none(self._unserved, CALM):
             self.checker.complain("served", text)
@@ -439,9 +474,24 @@ class PlaneDoor(Door):
         else:
             waiting = [*judge.asleep(nodes, pods), *judge.whole_gangs_asleep(nodes, pods, groups)]
         torn = judge.torn_gangs(pods, groups, self.stood, self.disturbed)
+        if self.claims:
+            waiting += self._claims_at_rest(pods)
         return [*waiting, *starving, *judge.half_gangs(nodes, pods, groups), *torn,
                 *(f"{Store.key(pod)} is bound and does not start" for pod in bound), *self._said_wrongly(nodes),
                 *(f"{name} does not run" for name, process in self.processes.items() if not process.alive)]  # fmt: skip
+
+    def _wrong_claims(self) -> list[str]:
+        claims, slices = list(self.store.tables["ResourceClaim"].values()), self._listed(kinds.RESOURCE_SLICES)
+        there = {pod["metadata"]["uid"]: pod for pod in self.store.tables["Pod"].values()}
+        return [*claim_rules.overbooked(claims, slices),
+                *claim_judge.wrong_containers(self._running(), claim_judge.by_name(claims), there, self._lies())]  # fmt: skip
+
+    def _claims_at_rest(self, pods: list[Json]) -> list[str]:
+        claims, slices = self.store.tables["ResourceClaim"], self._listed(kinds.RESOURCE_SLICES)
+        placed = [pod for pod in pods if pod["spec"].get("nodeName") and pod["status"].get("phase") in ("Pending", "Running")]
+        there = {pod["metadata"]["uid"]: pod for pod in pods}
+        return [*claim_judge.asleep(pods, claims, slices, {uuid for uuid, _, _ in shares_of(placed)}),
+                *claim_judge.reserved_for_nobody(claims.values(), there)]  # fmt: skip
 
     def _said_wrongly(self, nodes: list[Json]) -> list[str]:
         """Return a sentence for each container of which the API server knows otherwise, or that could not start again."""
@@ -469,7 +519,8 @@ class PlaneDoor(Door):
         cut = [text for node, path in journals for text in
                judge.left_of_cutting(path.read_text() if path.exists() else "", node.lies(), node.halves())]  # fmt: skip
         stays = [text for node in self.nodes.values() for text in node.stays()]
-        return [*(f"{pod} stays" for pod in self.store.tables["Pod"]), *left, *cut, *stays]
+        named = [f"claim {name} stays" for name in self.store.tables["ResourceClaim"]]
+        return [*(f"{pod} stays" for pod in self.store.tables["Pod"]), *named, *left, *cut, *stays]
 
 
 def _stored(resource: Resource) -> str:
@@ -535,7 +586,8 @@ def virtually(work: Coroutine[Any, Any, Any]) -> Any:
     gc.freeze()  # what was there before is not looked through between steps: among twelve thousand tests that took minutes
     gc.disable()
     try:
-        with asyncio.Runner(loop_factory=PlaneLoop) as runner, patch("pumice.effects.tasks.perf_counter", lambda: 0.0):
+        still = patch("pumice.effects.tasks.perf_counter", lambda: 0.0)
+        with asyncio.Runner(loop_factory=PlaneLoop) as runner, still, claims_effects():
             return runner.run(work)
     finally:
         gc.enable()

@@ -20,6 +20,7 @@ from pumice.audit.card_rules import CORES, HELD, MEMORY, NUMBER, cards_of
 PAGE = "/usr/local/vgpu/limits"
 HEAD, CARD = struct.Struct("<6I256s"), struct.Struct("<96sQQ")
 MAGIC = 0x314C5056
+MIB_OF = 1 << 20
 Grant = list[tuple[str, int, int]]
 """Of one container: card, MiB, per cent of its compute."""
 
@@ -95,8 +96,10 @@ def wrong_containers(running: Iterable[tuple[Json, str, Any]], given: dict[str, 
 def over(running: Iterable[tuple[Json, str, Any]], nodes: Iterable[Json]) -> list[str]:
     """Return a sentence for each card of which the containers that run may have more than there is."""
     used: dict[str, Counter[str]] = defaultdict(Counter)
+    pages: set[str] = set()  # pods that share a claim have one
     for _, _, seen in running:
-        if PAGE in seen.mounts:
+        if PAGE in seen.mounts and seen.mounts[PAGE] not in pages:
+            pages.add(seen.mounts[PAGE])
             for uuid, memory, cores in allowed(Path(seen.mounts[PAGE]).read_bytes()):
                 used[uuid].update(memory=memory, cores=cores, shares=1)
     found = []

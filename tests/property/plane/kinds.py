@@ -21,7 +21,8 @@ WHOLE = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "16000", "volc
 """All of a card that is shared."""
 
 PLANE, CUT, HAMI = "plane", "plane with NPUs cut on demand", "plane with NPUs in HAMi's mode"
-PLANES = (PLANE, CUT, HAMI)
+CLAIMS = "plane with claims"
+PLANES = (PLANE, CUT, HAMI, CLAIMS)
 NODES, SLICED = ("n0", "n1", "m0"), "m0"
 """``m0`` has cards in MIG mode, or else NPUs; the others share theirs."""
 CENTRAL = ("scheduler a", "scheduler b", "controller", "kube-controllers")
@@ -104,7 +105,7 @@ def pods_come(view: View, rng: Random) -> list[Op]:
     return _pods(f"p{rng.getrandbits(24):06x}", rng, slices=False)
 
 
-@kind("pods with slices come", 6, PLANE)
+@kind("pods with slices come", 6, PLANE, CLAIMS)
 def slices_come(view: View, rng: Random) -> list[Op]:
     return _pods(f"s{rng.getrandbits(24):06x}", rng, slices=True)
 
@@ -149,7 +150,7 @@ def replaced(view: View, rng: Random) -> list[Op] | None:
     name = f"h{rng.getrandbits(24):06x}"
     notes = {key: text for key, text in found["metadata"].get("annotations", {}).items() if key == MODE}
     labels = {key: text for key, text in found["metadata"].get("labels", {}).items() if key.startswith(("ring-", "vnpu-"))}
-    keep = ("schedulerName", "containers", "restartPolicy", "terminationGracePeriodSeconds")
+    keep = ("schedulerName", "containers", "resourceClaims", "restartPolicy", "terminationGracePeriodSeconds")
     meta = {"name": name, "namespace": "default", "annotations": notes, "labels": labels}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta,
            "spec": {key: found["spec"][key] for key in keep if key in found["spec"]}}  # fmt: skip

@@ -21,7 +21,7 @@ from tests.property.plane.processes import Connection
 from tests.property.plane.transport import Link, MemoryKubelet
 
 from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
-from pumice.ports.cards import CardEvent, CardFacts, CardReading
+from pumice.ports.cards import LOST, CardEvent, CardFacts, CardReading
 from pumice.ports.cluster import ApiError
 from pumice.ports.slices import Place
 from pumice.wire import kinds
@@ -120,7 +120,7 @@ class Node:
         self.driver = RuledSlices({card.uuid: MODEL if card.mig else "" for card in cards})
         self.cards = StillCards(cards)
         self.link = Link()
-        self.plugins, self.cdi = root / "plugins", root / "cdi"
+        self.plugins, self.cdi = root / "device-plugins", root / "cdi"
         for folder in (self.plugins, self.cdi):
             folder.mkdir(parents=True)
         (root / "lib.so").write_bytes(b"\x7fELF first")
@@ -231,7 +231,7 @@ class Node:
             if pod["spec"].get("nodeName") == self.name:
                 there[pod["metadata"]["uid"]] = pod
         for uid in self.local.keys() - there.keys():  # deleted by force
-            self._forget(uid)
+            await self._forget(uid)
             del self.local[uid]
         for uid, pod in there.items():
             found = self.local.setdefault(uid, Local(pod, since=self.clock.monotonic()))
@@ -251,13 +251,13 @@ class Node:
         pod, now = found.pod, self.clock.monotonic()
         phase = pod["status"].get("phase", "Pending")
         if pod["metadata"].get("deletionTimestamp") and not self._goes_on(uid, found):
-            self._forget(uid)
+            await self._forget(uid)
             meta = pod["metadata"]
             with suppress(ApiError):
                 await self.cluster.delete(kinds.PODS, meta["name"], meta["namespace"], uid=uid, grace=0)
             return
         if phase in ("Succeeded", "Failed") or found.state == "ended":
-            self._forget(uid)
+            await self._forget(uid)
             found.state = "ended"
             if phase not in ("Succeeded", "Failed"):
                 await self._report(found, "Failed", reason=self.refused.get(uid, "Error"))
@@ -268,7 +268,7 @@ class Node:
             await self._admit(uid, found)
         if found.state in ("admitted", "running") and self._overdue(pod):
             found.state = "ended"
-            self._forget(uid)
+            await self._forget(uid)
             await self._report(found, "Failed", reason="DeadlineExceeded")
             return
         if found.state == "admitted" and now >= found.again:
@@ -276,7 +276,7 @@ class Node:
         if found.state == "running":
             life = float(pod["metadata"].get("annotations", {}).get(LIFE, "inf"))
             if now > found.since + life:
-                self._forget(uid)
+                await self._forget(uid)
                 await self._report(found, "Succeeded")
                 found.state = "ended"
             elif phase != "Running" or uid in self.told_anew:
@@ -309,6 +309,9 @@ class Node:
             await self._report(found, "Pending")
 
     async def _start(self, uid: str, found: Local) -> None:
+        if not await self.prepared(found.pod):
+            found.again = self.clock.monotonic() + HOLD_ON
+            return
         for each in (*found.pod["spec"].get("initContainers", ()), *found.pod["spec"]["containers"]):
             if (uid, each["name"]) in self.running:
                 continue
@@ -326,7 +329,7 @@ class Node:
                 self.ended(one)
         found.state, found.since = "running", self.clock.monotonic()
 
-    def _forget(self, uid: str) -> None:
+    async def _forget(self, uid: str) -> None:
         for key, one in list(self.running.items()):
             if key[0] == uid:
                 del self.running[key]
@@ -356,6 +359,18 @@ class Node:
         return any(self.resource in (c["resources"].get("limits") or {}) for c in pod["spec"]["containers"])
 
     # -- what a runtime that knows the devices does beside ------------------------------------------------------------------
+
+    async def prepared(self, pod: Json) -> bool:
+        """Return whether what its containers need beside devices is there."""
+        return True
+
+    def damage_book(self, text: str | None) -> None:
+        """Nobody has claims here."""
+
+    def lose(self, uuid: str) -> None:
+        """The driver says that a card is lost."""
+        self.cards.lost.add(uuid)
+        self.cards.news.append(CardEvent(uuid, LOST))
 
     def begun(self, one: Running) -> Running:
         """A container is about to start. Raises Refused: it is tried again."""

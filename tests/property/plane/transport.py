@@ -86,20 +86,7 @@ class MemoryEndpoint(Endpoint):
             raise failure(UNAVAILABLE, "failed to connect to all addresses")
         handler = {"GetDevicePluginOptions": self._get_options, "GetPreferredAllocation": self._get_preferred,
                    "Allocate": self._allocate, "PreStartContainer": self._pre_start}[method]  # fmt: skip
-        call = asyncio.create_task(handler(request, _Context()))
-        self.calls.add(call)
-        call.add_done_callback(self.calls.discard)
-        try:
-            done, _ = await asyncio.wait([call], timeout=timeout)
-        except asyncio.CancelledError:
-            call.cancel()
-            raise
-        if not done:
-            call.cancel()
-            raise failure(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
-        if call.cancelled():
-            raise failure(UNAVAILABLE, "Socket closed")
-        return call.result()
+        return await called(self.calls, asyncio.create_task(handler(request, _Context())), timeout)
 
     async def lists(self) -> AsyncIterator[Any]:
         stream = self._list_and_watch(pb.Empty(), None)
@@ -108,6 +95,23 @@ class MemoryEndpoint(Endpoint):
                 yield pb.ListAndWatchResponse.FromString(message)
         finally:
             await stream.aclose()  # type: ignore[attr-defined]
+
+
+async def called(calls: set[asyncio.Task[Any]], call: asyncio.Task[Any], timeout: float | None) -> Any:
+    """Await a call among those under way. Raises AioRpcError where it takes too long, or its process is killed."""
+    calls.add(call)
+    call.add_done_callback(calls.discard)
+    try:
+        done, _ = await asyncio.wait([call], timeout=timeout)
+    except asyncio.CancelledError:
+        call.cancel()
+        raise
+    if not done:
+        call.cancel()
+        raise failure(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+    if call.cancelled():
+        raise failure(UNAVAILABLE, "Socket closed")
+    return call.result()
 
 
 class _Context:

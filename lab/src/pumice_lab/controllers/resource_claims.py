@@ -72,7 +72,7 @@ Find = Callable[[Resource, str, str], View | None]
 
 def reconcile_pod(pod: View, find: Find, owned: Iterable[View]) -> list[Action]:
     """``owned``: the claims that the pod owns."""
-    if is_deleting(pod):
+    if is_deleting(pod) or is_over(pod):
         return []
     orphans = {(claim["metadata"].get("annotations") or {}).get(POD_CLAIM_NAME): claim
                for claim in owned if not is_deleting(claim)}  # fmt: skip
@@ -94,7 +94,7 @@ def reconcile_pod(pod: View, find: Find, owned: Iterable[View]) -> list[Action]:
         before = {one["name"]: one for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
         now = before | {name: {"name": name, "resourceClaimName": made} for name, made in names.items()}
         actions.append(_on_status(PODS, pod, {"resourceClaimStatuses": list(now.values())}, fresh=False))
-    if pod["spec"].get("nodeName") and not is_over(pod):
+    if pod["spec"].get("nodeName"):
         actions += _reserved(pod, find)
     return actions
 

@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,10 @@ WIPING_DELAY = 30.0
 LOOK_SECONDS = 0.5
 RECONCILE_SECONDS = 60.0
 Json = Mapping[str, Any]
+
+
+Call = Callable[[Path, str, Any, Any, float], Awaitable[Any]]
+"""To which socket, method, request, type of the answer, and for how many seconds."""
 
 
 class NotPrepared(Exception):
@@ -66,10 +70,10 @@ class ClaimInfo:
 
 
 class ClaimManager:
-    """Of one node. ``registry`` is the folder in which drivers put their sockets."""
+    """Of one node. ``registry`` is the folder in which drivers put their sockets; ``call`` makes one call of them."""
 
-    def __init__(self, folder: Path, node: str, cluster: Cluster, clock: Clock) -> None:
-        self.folder, self.registry = folder, folder / "plugins_registry"
+    def __init__(self, folder: Path, node: str, cluster: Cluster, clock: Clock, call: Call | None = None) -> None:
+        self.folder, self.registry, self._call = folder, folder / "plugins_registry", call or _call
         self.node, self.cluster, self.clock = node, cluster, clock
         self.claims: dict[str, ClaimInfo] = {}
         self.drivers: dict[str, Path] = {}
@@ -116,7 +120,7 @@ class ClaimManager:
                     log.warning("driver not registered socket=%s cause=%s", path.name, error)
 
     async def _register(self, path: Path, mark: tuple[int, float]) -> None:
-        info = await _call(path, "/pluginregistration.Registration/GetInfo", reg.InfoRequest(), reg.PluginInfo, 5.0)
+        info = await self._call(path, "/pluginregistration.Registration/GetInfo", reg.InfoRequest(), reg.PluginInfo, 5.0)
         why = ""
         if info.type != "DRAPlugin":
             why = f"no handler registered for plugin type: {info.type} at socket {path}"
@@ -126,7 +130,7 @@ class ClaimManager:
             why = f"none of the requested versions [{' '.join(info.supported_versions)}] are supported"
         status = reg.RegistrationStatus(plugin_registered=not why, error=why)
         notify = "/pluginregistration.Registration/NotifyRegistrationStatus"
-        await _call(path, notify, status, reg.RegistrationStatusResponse, 5.0)
+        await self._call(path, notify, status, reg.RegistrationStatusResponse, 5.0)
         if why:
             log.warning("driver not registered name=%s cause=%s", info.name, why)
         else:
@@ -222,7 +226,7 @@ class ClaimManager:
         if driver not in self.drivers:
             raise NotPrepared(f"DRA driver {driver} is not registered")
         try:
-            return await _call(self.drivers[driver], f"/{SERVICE}/{call}", request, answer, CALL_SECONDS)
+            return await self._call(self.drivers[driver], f"/{SERVICE}/{call}", request, answer, CALL_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise NotPrepared(f"{call}: {go_status(error)}") from error
 

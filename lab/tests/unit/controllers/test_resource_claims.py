@@ -10,6 +10,7 @@ from lab.tests.unit.controllers.conftest import Cluster, template
 from pumice.ports.cluster import Json
 from pumice.wire.kinds import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from pumice.wire.kubernetes import CLAIM_PROTECTION, POD_CLAIM_NAME
+from pumice_lab.controllers.resource_claims import reconcile_pod
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
 DEVICES = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
@@ -156,3 +157,12 @@ def test_the_claim_of_a_template_goes_when_its_pod_has_finished(with_controllers
         assert await cluster.names(PODS) == ["p"]
 
     with_controllers(work)
+
+
+def test_no_claim_is_made_for_a_pod_that_is_over() -> None:
+    """It would be deleted at once, and made again."""
+    entry = {"name": "gpu", "resourceClaimTemplateName": "one"}
+    pod = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"nodeName": "n", "resourceClaims": [entry]}}
+    made = {"metadata": {"name": "one", "namespace": "default"}, "spec": {"spec": DEVICES}}
+    assert reconcile_pod({**pod, "status": {"phase": "Pending"}}, lambda *_: made, ())
+    assert not reconcile_pod({**pod, "status": {"phase": "Failed"}}, lambda *_: made, ())

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from pumice.adapters.bookings import claims as book
 from pumice.adapters.bookings.foreign import SHARED, ForeignPrograms
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.kubelet.checkpoint import card_holders, claims_held
-from pumice.adapters.kubelet.claim_driver import ClaimDriver, ClaimKey, PreparedDevice
+from pumice.adapters.kubelet.claim_driver import ClaimDriver, ClaimHandler, ClaimKey, PreparedDevice
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.nvml.slices import NvmlSlices
 from pumice.apps.node.card_watch import CardWatch, open_cards
@@ -88,17 +88,18 @@ class Settings:
 async def run(
     settings: Settings, *, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
     ready: asyncio.Event | None = None, cards: Cards | None = None, slices: Slices | None = None,
+    endpoint: Callable[[Path, str, ClaimHandler], ClaimDriver] = ClaimDriver,
 ) -> None:  # fmt: skip
     """Serve until ``stop``. ``ready``: the kubelet has the driver, the API server its slices. ``cards`` and ``slices`` are this
-    machine's (NVML unless given). Raises PumiceError."""
+    machine's (NVML unless given), ``endpoint`` the way to the kubelet. Raises PumiceError."""
     page, ready = PluginHealth(), ready or asyncio.Event()
     async with plugin_pages(settings.health_address, settings.health_port, page):
-        await _serve(settings, cluster, clock, stop, ready, cards, slices, page)
+        await _serve(settings, cluster, clock, stop, ready, cards, slices, page, endpoint)
 
 
 async def _serve(
     settings: Settings, cluster: Cluster, clock: Clock, stop: asyncio.Event, ready: asyncio.Event, cards: Cards | None,
-    slices: Slices | None, page: PluginHealth,
+    slices: Slices | None, page: PluginHealth, endpoint: Callable[[Path, str, ClaimHandler], ClaimDriver],
 ) -> None:  # fmt: skip
     found = cards or await open_cards(partial(NvmlCards, settings.nvml), settings.wait_for_driver, clock, stop)
     if found is None:
@@ -117,7 +118,7 @@ async def _serve(
             await served.resume()
             page.watch, page.metrics = watch, served.metrics
             page.missing = lambda: [] if ready.is_set() else ["the kubelet, or the API server"]
-            driver = ClaimDriver(settings.kubelet_dir, settings.driver, served)
+            driver = endpoint(settings.kubelet_dir, settings.driver, served)
             await driver.start()
             try:
                 await run_until(stop, watch.run(), served.keep_published(driver.registered, ready))
