@@ -7,5 +7,6 @@ lease, the controllers, and on each node a kubelet and the device plugin, while 
 It is a door of ``tests.property.history``: steps are data, drawn by a seed, kept, replayed and shrunk by the same runner.
 ``processes`` runs and kills daemons, ``transport`` is the way between plugin and kubelet, ``node`` plays kubelet and runtime,
 ``judge`` says what must hold, ``kinds`` draws what happens. By every fourth seed one of the nodes has NPUs (``npus``,
-``npu_judge``, ``npu_kinds``), in one of both modes.
+``npu_judge``, ``npu_kinds``), in one of both modes; by every eighth the cards are had by claim as well (``claims``,
+``claim_judge``, ``claim_kinds``).
 """

@@ -68,7 +68,8 @@ def wrong_containers(running: Iterable[tuple[Json, str, Any]], claims: dict[str,
         visible = sorted(uuid for uuid in seen.env.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if uuid)
         places = [lies.get(uuid, (uuid, "", -1)) for uuid in visible if uuid in lies or slices]
         sees = sorted((card, re.sub(r"[.+]", "", profile).lower(), start) for card, profile, start in places)
-        may = allowed(Path(seen.mounts[PAGE]).read_bytes()) if PAGE in seen.mounts else []
+        page = Path(seen.mounts.get(PAGE, ""))
+        may = allowed(page.read_bytes()) if page.is_file() else []
         if may != shares or sees != slices or (shares and visible != sorted({uuid for uuid, _, _ in shares})):
             found.append(f"{key} was given {shares or slices} by claim, may have {may} and sees {sees or visible}")
     both = sorted(annotated.keys() & claimed.keys())

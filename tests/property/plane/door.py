@@ -39,7 +39,7 @@ from tests.property.plane.kinds import (
     SLICED,
     URGENT,
 )
-from tests.property.plane.node import NUMBER, Node, Running
+from tests.property.plane.node import LIFE, NUMBER, Node, Running
 from tests.property.plane.npus import CHIP, CORE, CORES, MODEL, CutNode, HamiNode, NpuNode
 from tests.property.plane.processes import Connection, Doom, Fault, Process
 
@@ -446,6 +446,7 @@ class PlaneDoor(Door):
                                   annotations={MODE: "mig"} if sliced else None)  # fmt: skip
             pod["metadata"] = {key: pod["metadata"][key] for key in ("name", "namespace", "annotations", "labels")}
             pod.pop("status", None)
+            pod["metadata"]["annotations"].pop(LIFE, None)
             await self.hands.create(kinds.PODS, pod, "default")
         for text in await self._until_none(self._unserved, CALM):
             self.checker.complain("served", text)

@@ -98,7 +98,7 @@ def over(running: Iterable[tuple[Json, str, Any]], nodes: Iterable[Json]) -> lis
     used: dict[str, Counter[str]] = defaultdict(Counter)
     pages: set[str] = set()  # pods that share a claim have one
     for _, _, seen in running:
-        if PAGE in seen.mounts and seen.mounts[PAGE] not in pages:
+        if PAGE in seen.mounts and seen.mounts[PAGE] not in pages and Path(seen.mounts[PAGE]).is_file():
             pages.add(seen.mounts[PAGE])
             for uuid, memory, cores in allowed(Path(seen.mounts[PAGE]).read_bytes()):
                 used[uuid].update(memory=memory, cores=cores, shares=1)
