@@ -7,122 +7,37 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
-import shutil
 import signal
 import subprocess
-import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from kit import page_commands
-from kit.one_machine import PUMICE, OneMachine, wait_until
+from kit.one_machine import PUMICE, wait_until
+from tests.e2e.real_engines import BURN, IMAGE, Podman, held_to_its_share, opened
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/how-to/containers.md"
-IMAGE = "localhost/pumice-test:latest"
-BURN = [sys.executable, "-m", "pumice", "burn"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
-def missing() -> str:
-    """Why Podman cannot run here, or an empty string."""
-    if os.geteuid() != 0:
-        return "Podman is tried as root"
-    packages = {"podman": "podman", "podman-compose": "podman-compose", "runc": "runc", "/bin/busybox": "busybox-static"}
-    for program, package in packages.items():
-        if not shutil.which(program):
-            return f"{program} is not installed (apt-get install {package})"
-    return ""
-
-
-class Podman:
-    """Podman with a store of its own, and an image of busybox."""
-
-    def __init__(self, here: OneMachine, folder: Path) -> None:
-        self.here, self.made = here, []
-        most = min(1024, *(resource.getrlimit(kind)[1] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)))
-        conf, storage = folder / "containers.conf", folder / "storage.conf"
-        conf.write_text(
-            f'[containers]\ndefault_ulimits = ["nofile={most}:{most}", "nproc={most}:{most}"]\n'
-            'netns = "none"\nlog_driver = "k8s-file"\n'
-            '[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n')  # fmt: skip
-        storage.write_text(f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n')
-        here.environment |= {"CONTAINERS_CONF": str(conf), "CONTAINERS_STORAGE_CONF": str(storage)}
-        with tarfile.open(folder / "image.tar", "w") as tar:
-            tar.add(os.path.realpath("/bin/busybox"), "bin/busybox")
-        self("import", str(folder / "image.tar"), IMAGE)
-
-    def __call__(self, *words: str, code: int = 0) -> str:
-        done = subprocess.run(["podman", *words], env=self.here.environment, capture_output=True, text=True, timeout=100)
-        assert done.returncode == code, f"podman {' '.join(words)}: {done.returncode} {done.stdout} {done.stderr}"
-        return done.stdout + done.stderr
-
-    def has_removed_all(self) -> bool:
-        """A container that is just ending refuses it once: "container state improper"."""
-        words = ["podman", "rm", "--all", "--force", "--time", "0"]
-        return subprocess.run(words, env=self.here.environment, capture_output=True, timeout=100).returncode == 0
-
-    @property
-    def world(self) -> list[str]:
-        """Options by which a container has this Python."""
-        folders = {"/lib", "/lib64", "/usr/lib", "/usr/bin", sys.prefix, str(ROOT)}
-        base = sys.base_prefix.rstrip("/")
-        folders |= {f"{base}/bin", f"{base}/lib"} if base.startswith("/usr") else {base}
-        mounts = [word for folder in sorted(folders) if Path(folder).exists() for word in ("-v", f"{folder}:{folder}:ro")]
-        return [*mounts, "-e", "PYTHONUNBUFFERED=1", "-e", "PYTHONDONTWRITEBYTECODE=1"]
-
-    def pumice_run(self, *words: str, ours: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-        return self.here.pumice("docker", "run", "--emulated", str(self.here.directory), "--engine", "podman", *ours,
-                                *self.world, *words)  # fmt: skip
-
-    def busy(self, name: str) -> None:
-        wait_until(lambda: "memory:" in self("logs", name))
-
-    def pid(self, name: str) -> int:
-        return int(self("inspect", "--format", "{{.State.Pid}}", name))
-
-
 @pytest.fixture
 def podman(tmp_path: Path) -> Iterator[Podman]:
-    if reason := missing():
-        pytest.skip(reason)
-    here = OneMachine(tmp_path / "node" / "machine")
-    podman = Podman(here, tmp_path)
-    yield podman
-    wait_until(podman.has_removed_all)
-    podman("rmi", "--all", "--force")
-    here.close()
+    yield from opened(Podman, tmp_path)
 
 
 def test_a_container_is_held_to_its_share_and_keeps_it_until_it_is_killed(podman: Podman) -> None:
-    here = podman.here
-    over = podman.pumice_run("--rm", IMAGE, *BURN, "--memory", "2001", "--block", "1", ours=("--memory", "2000"))
-    assert over.returncode == 1, over.stderr
-    assert "CUDA_ERROR_OUT_OF_MEMORY" in over.stdout
-    assert here.machine.peak(0) <= 2000 << 20
-    assert here.ps() == []
-    load = ["--memory", "1000", "--kernel-ms", "5", "--seconds", "200"]
-    bare = ["/usr/bin/env", "-u", "CUDA_DEVICE_MEMORY_SHARED_CACHE", "-u", "LD_PRELOAD", *BURN, *load]
-    assert podman.pumice_run("-d", "--name", "train", IMAGE, *bare, ours=("--memory", "90%", "--cores", "40")).returncode == 0
-    podman.busy("train")
-    (share,) = here.ps()
-    assert podman.pid("train") in share["pids"], "by numbers of this machine, not of the container"
-    assert share["cards"][0]["memoryUsedBytes"] >= 1000 << 20
-    refused = here.run("--memory", "20%", "--", "true")
-    assert refused.returncode == 2
-    assert f"container {podman('inspect', '--format', '{{.Id}}', 'train')[:12]}" in refused.stderr
+    held_to_its_share(podman)
     # All that Podman has of a daemon, its process beside the container, is killed: the container goes on, and so does its share.
     os.kill(int(podman("inspect", "--format", "{{.State.ConmonPid}}", "train")), signal.SIGKILL)
-    assert len(here.ps()) == 1
+    assert len(podman.here.ps()) == 1
     os.kill(podman.pid("train"), signal.SIGKILL)
-    wait_until(lambda: here.ps() == [])
-    assert here.run("--memory", "100%", "--", "true").returncode == 0
-    assert not any((here.directory / "run/limits").iterdir())
+    wait_until(lambda: podman.here.ps() == [])
+    assert podman.here.run("--memory", "100%", "--", "true").returncode == 0
+    assert not any((podman.here.directory / "run/limits").iterdir())
 
 
 def test_the_page_is_typed(podman: Podman) -> None:

@@ -18,6 +18,7 @@ from kit import page_commands
 from kit.one_machine import PUMICE, OneMachine, wait_until
 
 from pumice.adapters.bookings.processes import hold
+from pumice.cli.docker import SWITCHES
 from pumice.wire import variables
 
 ENGINE = """\
@@ -92,6 +93,28 @@ def test_a_container_is_given_the_library_its_limits_and_the_region(engine: Engi
     os.kill(engine.container, signal.SIGKILL)
     program.wait(timeout=60)
     assert engine.here.ps() == []
+
+
+NERDCTLS_SWITCHES = frozenset((
+    "--detach", "--help", "--init", "--interactive", "--no-healthcheck", "--oom-kill-disable", "--privileged", "--publish-all",
+    "--quiet", "--read-only", "--rm", "--rootfs", "--sig-proxy", "--tty",
+))  # fmt: skip
+
+
+def test_nerdctl_is_given_what_it_has_words_for_and_no_option_of_its_own_is_taken_for_the_image(here: OneMachine) -> None:
+    """As nerdctl 2 defines them (cmd/nerdctl/container/container_run.go); a mount it splits at each comma and colon, and it
+    knows no quotes there (pkg/mountutil)."""
+    engine = Engine(here, "nerdctl")
+    assert engine.run("--memory", "1G", "--cores", "50", "-d", "image").returncode == 0
+    options = engine.said[1 : engine.said.index("-d")]
+    given = list(zip(options[::2], options[1::2], strict=True))
+    assert {flag for flag, _ in given} == {"--cidfile", "--env", "--mount"}
+    for _, mount in (one for one in given if one[0] == "--mount"):
+        kind, source, target, *rest = mount.split(",")
+        assert (kind, source[:8], target[:8], rest in ([], ["readonly"])) == ("type=bind", "source=/", "target=/", True), mount
+        assert ":" not in mount
+    assert NERDCTLS_SWITCHES <= SWITCHES
+    os.kill(engine.container, signal.SIGKILL)
 
 
 def test_a_container_whose_client_is_killed_keeps_its_share_until_it_ends(engine: Engine) -> None:

@@ -15,17 +15,20 @@ OF_LISTS = {
     "nodes": "nodes and their cards are unknown", "pods": "who holds what is unknown", "queues": "queues are unknown",
     "podgroups": "jobs and gangs are unknown",
 }  # fmt: skip
+NOT_TOLD = "The scheduler's configuration is remarkable; who may list everything sees here why."
 ABSENT = "404 "
 """How the answer for a kind begins that the cluster does not have; but for the lists above that is nothing to speak of."""
 
 
 @dataclass(slots=True)
 class ClusterSite:
-    """``limits``: what of the cluster whoever looks does not see."""
+    """``limits``: what of the cluster whoever looks does not see. ``quotes``: he may read the configuration, of whose text
+    remarks quote a part."""
 
     following: Following
     pages: Views
     limits: tuple[str, ...] = ()
+    quotes: bool = True
 
     @property
     def views(self) -> Mapping[str, Callable[[Query], Awaitable[Shown]]]:
@@ -42,8 +45,9 @@ class ClusterSite:
             for name, answer in sorted(following.lacking.items())
             if name in OF_LISTS or not answer.startswith(ABSENT)
         ]  # fmt: skip
+        remarks = following.remarks if self.quotes or not following.remarks else (NOT_TOLD,)
         return {
             "navigation": NAVIGATION, "place": "cluster", "silent_since": following.answered if following.silent else 0.0,
-            "unsynced": sorted(following.unsynced), "lacks": lacks, "remarks": (*self.limits, *following.remarks),
+            "unsynced": sorted(following.unsynced), "lacks": lacks, "remarks": (*self.limits, *remarks),
             "figures_of": following.answered,
         }  # fmt: skip

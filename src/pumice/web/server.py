@@ -303,7 +303,8 @@ class Server:
             return web.Response(status=503, text="too many pages are open\n", headers={"Retry-After": "60"})
         self.streams += 1
         try:
-            answer = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+            answer = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store",
+                                                 "X-Accel-Buffering": "no"})  # nginx would keep news back
             await answer.prepare(request)
             if request.transport is not None:
                 request.transport.set_write_buffer_limits(high=1024)

@@ -105,7 +105,8 @@ class Viewers:
         seen = cast("Cluster", Seen(self.hub, rights))
         following = Following(seen, lambda _: self.configured(self.cluster), _children=self._children)
         await following.start()
-        site = ClusterSite(following, Views(following, cast("Monitors", SeenMonitors(self.monitors, rights))), limits_of(rights))
+        pages = Views(following, cast("Monitors", SeenMonitors(self.monitors, rights)))
+        site = ClusterSite(following, pages, limits_of(rights), quotes=rights.everything)
         self._number += 1
         made = RightsCache(self._number, site, asyncio.ensure_future(following.run()), self.monitors.clock.now())
         self._caches[rights] = made

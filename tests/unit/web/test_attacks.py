@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from kit.fake_cluster import FakeCluster
 from kit.objects import node, pod
 
@@ -18,8 +22,8 @@ pytest.importorskip("jinja2", reason="the extra `web` is not installed")
 from kit.web_page import TOKEN, OpenPage, open_page
 
 from pumice.ports.cluster import ApiError, Json
-from pumice.web import following, server, views
-from pumice.web.following import LONGEST, Changes
+from pumice.web import following, monitors, server, views
+from pumice.web.following import LONGEST, Changes, WallClock
 from pumice.web.monitors import Monitors
 from pumice.web.rendering import Templates
 
@@ -87,6 +91,7 @@ def test_many_who_ask_why_pods_wait_are_answered_by_few_children(monkeypatch: py
             at_once -= 1
 
     monkeypatch.setattr(following, "ask", counted)
+    monkeypatch.setattr(following, "PATIENCE", 60.0)
 
     async def at(page: OpenPage) -> None:
         answers = await asyncio.gather(*(page.get(f"pod?name=late{i}") for i in range(8)))
@@ -171,6 +176,32 @@ def test_who_asks_for_a_page_and_does_not_read_it_is_cut_off(monkeypatch: pytest
             while page.server._connections():
                 await asyncio.sleep(0.02)
         writer.close()
+
+    look(FakeCluster(), at)
+
+
+def test_who_opens_a_stream_of_events_and_never_reads_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "STUCK", 0.3)
+    monkeypatch.setattr(server, "PING", 0.0)
+
+    async def with_small_buffers(self: server.Server, request: web.Request) -> bool:
+        assert request.transport is not None
+        request.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return True
+
+    monkeypatch.setattr(server.Server, "_still", with_small_buffers)
+
+    async def at(page: OpenPage) -> None:
+        mute = socket.socket()
+        mute.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        mute.connect(("127.0.0.1", page.port))
+        mute.sendall(f"GET /events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+        async with asyncio.timeout(60):
+            while not page.server.streams:
+                await asyncio.sleep(0.02)
+            while page.server.streams or page.server._connections():
+                await asyncio.sleep(0.02)
+        mute.close()
 
     look(FakeCluster(), at)
 
@@ -318,6 +349,43 @@ def test_the_page_of_the_cluster_waits_for_no_monitor(monkeypatch: pytest.Monkey
         assert asked == ["n1"]
 
     look(cluster, at)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize(("size", "why"), [(100 << 20, "says more than 8388608 bytes"), (0, "in time")])
+def test_a_monitor_that_sends_100_megabytes_or_hangs_is_broken_off(
+    size: int, why: str, direct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its own address, and through the API server."""
+    sent = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        told = web.StreamResponse()
+        await told.prepare(request)
+        while sent < size:
+            await told.write(b"x" * (1 << 20))
+            sent += 1 << 20
+        await asyncio.sleep(60)
+        return told
+
+    async def run() -> str:
+        cluster = FakeCluster()
+        monitor = pod("m", nodeName="n1")
+        monitor["metadata"] |= {"namespace": "kube-system", "labels": {"name": monitors.LABEL.partition("=")[2]}}
+        monitor["status"] = {"podIP": "127.0.0.1"}
+        cluster.put(node("n1", cards=1), monitor)
+        application = web.Application()
+        application.router.add_get("/metrics", answer)
+        async with TestServer(application, handler_cancellation=True) as liar, aiohttp.ClientSession() as session:
+            monkeypatch.setattr(monitors, "PORT", liar.port)
+            asked = Monitors(cluster, WallClock(), stream=lambda path: session.get(liar.make_url("/metrics")), direct=direct)
+            return (await asked.of_node("n1")).unknown
+
+    monkeypatch.setattr(monitors, "PATIENCE", 20.0 if size else 0.2)
+    told = asyncio.run(asyncio.wait_for(run(), 60))
+    assert why in told or (direct and "says nothing within 0.2s" in told)
+    assert sent <= 30 << 20
 
 
 def hour(**more: Any) -> str:

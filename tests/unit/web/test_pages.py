@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from kit import claims, fake_cluster
 from kit.fake_cluster import FakeCluster
 from kit.objects import VGPU, group, node, pod, queue
 
@@ -140,7 +141,11 @@ class Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("word", HOSTILE)
-def test_names_and_annotations_of_strangers_are_text(word: str) -> None:
+def test_names_and_annotations_of_strangers_are_text(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = {"resourceclaims": "ResourceClaim", "resourceslices": "ResourceSlice", "deviceclasses": "DeviceClass"}
+    for plural, kind in served.items():
+        monkeypatch.setitem(fake_cluster.KINDS, plural, kind)
+        monkeypatch.setitem(fake_cluster.PLURALS, kind, plural)
     plain = word.replace(",", "").replace(":", "")
     odd = node("n1", cards=1, register=f"GPU-x{plain},10,8000,NVIDIA-{plain},true,hami-core:", labels={"example.com/x": word},
                taints=[{"key": word, "effect": "NoSchedule"}])  # fmt: skip
@@ -148,8 +153,13 @@ def test_names_and_annotations_of_strangers_are_text(word: str) -> None:
     late["metadata"]["name"] = word
     late["status"]["conditions"] = [{"type": word, "status": word, "reason": word, "message": word}]
     late["spec"]["containers"][0]["name"] = word
+    claim = {"kind": "ResourceClaim", **claims.claim(claims.asks(word, deviceClassName=word), name=word)}
+    offered = {"kind": "ResourceSlice",
+               **claims.published(claims.device("d", attributes={"productName": {"string": word}}) | {"name": word})}  # fmt: skip
+    claimer = pod("claimer", tolerations=[{"operator": "Exists"}], resourceClaims=[{"name": word, "resourceClaimName": word}])
     part = quote(word[:150], safe="")
-    paths = ("", "node?name=n1", "pods", "waiting", "queues", "jobs", "changes", f"search?q={part}", f"?q={part}", part,
+    paths = ("pod?name=claimer", "",
+             "node?name=n1", "pods", "waiting", "queues", "jobs", "changes", f"search?q={part}", f"?q={part}", part,
              f"pod?namespace=default&name={quote(word)}", f"queue?name={part}", f"node?name={part}",
              f"card?node=n1&uuid=GPU-x{quote(plain)}", f"card?node=n1&uuid={part}", f"login?next={part}")  # fmt: skip
 
@@ -162,10 +172,12 @@ def test_names_and_annotations_of_strangers_are_text(word: str) -> None:
             tags.feed(answer.text)
             assert (tags.strange, tags.scripts <= 1) == ([], True), path
             seen += word[:100] in answer.words
+            assert path != "pod?name=claimer" or word[:50] in answer.words
             assert "982007569" not in answer.words  # what a template engine would make of one of them
         assert seen > 5 or "  " in word or word.startswith("&")
 
-    look(odd, late, queue("q"), at=at)
+    claim["metadata"]["namespace"] = "default"
+    look(odd, late, claim, offered, claimer, queue("q"), at=at)
 
 
 def test_who_has_no_token_sees_nothing_of_the_cluster() -> None:

@@ -14,13 +14,14 @@ pytest.importorskip("jinja2", reason="the extra `web` is not installed")
 from kit.fake_cluster import FakeCluster
 from kit.web_page import OpenPage, ReviewingCluster, open_for_viewers
 
-from pumice.ports.cluster import ApiError, Json
+from pumice.ports.cluster import ApiError, Cluster, Json
 from pumice.web import rights, viewers
-from pumice.web.following import WallClock
+from pumice.web.following import Configuration, WallClock
 from pumice.web.monitors import Monitors, NodeUse
 from pumice.web.rights import Reviews, Rights
 from pumice.web.values import Use
 from pumice.web.viewers import Viewers
+from pumice_lab.first_objects import SCHEDULER_CONF
 
 ALL, SOME, NOBODY = "token-of-all", "token-of-some", "token-of-nobody"
 PAGES = ("", "pods", "node?name=n1", "card?node=n1&uuid=GPU-n1-0", "waiting", "queues", "jobs", "changes", "search?q=secret",
@@ -100,6 +101,24 @@ def test_what_somebody_may_not_list_is_on_no_page_of_his_and_in_no_total() -> No
         assert (await page.get("pod?namespace=b&name=secret", token=ALL)).status == 200
 
     look(at, Told())
+
+
+def test_what_is_wrong_with_the_configuration_is_quoted_only_to_who_may_read_it() -> None:
+    async def at(page: OpenPage, known: Viewers, cluster: ReviewingCluster) -> None:
+        refused = Configuration(SCHEDULER_CONF, "", remarks=("ConfigMap x/y is refused: unknown plugin 'classified'",))
+
+        async def configured(cluster: Cluster) -> Configuration:
+            return refused
+
+        known.configured = configured
+        known.whole.site.following._take(refused)
+        assert "unknown plugin 'classified'" in (await page.get("", token=ALL)).words
+        for token in (SOME, NOBODY):
+            await complete(page, token)
+            words = (await page.get("", token=token)).words
+            assert ("classified" in words, "configuration is remarkable" in words) == (False, True)
+
+    look(at)
 
 
 def test_figures_of_monitors_are_shown_of_ones_own_pods_alone() -> None:
