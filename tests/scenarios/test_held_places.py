@@ -11,8 +11,17 @@ from kit.objects import group, node, pod, queue
 from kit.scheduler_confs import conf, sharing
 
 from pumice.apps.moving import HELD, PATIENCE
+from pumice.scheduler.state.held_places import AT_ONCE
 from pumice.wire import names
-from pumice.wire.held_places import LONGEST, HeldPlace, parse_held_places, render_held_places
+from pumice.wire.held_places import (
+    LONGEST,
+    MOST,
+    HeldPlace,
+    parse_held_for,
+    parse_held_places,
+    render_held_for,
+    render_held_places,
+)
 from pumice.wire.volcano import stamp
 
 Json = dict[str, Any]
@@ -224,6 +233,48 @@ def test_a_restarted_scheduler_holds_what_the_nodes_say() -> None:
     assert world.node_of("thief") == ""
 
 
+@pytest.mark.parametrize("gone", ["deleted", "Failed", "placed"])
+def test_a_place_is_free_again_when_the_pod_that_it_is_held_for_waits_no_more(gone: str) -> None:
+    world = one_card(pod("a", mib=8000))
+    world.settle()
+    world.add(node("n2", cards=1, mib=9000))
+    world.on_card("GPU-n2-0", pod("b", mib=8000))
+    world.add(pod("late", mib=8500))
+    world.settle(5)
+    hold(world, HeldPlace((FIRST,), until(world, 300), uid_of(world, "late")))
+    world.delete_pod("a")
+    world.settle(5)
+    assert held_on_books(world)
+    match gone:
+        case "deleted":
+            world.delete_pod("late")
+        case "Failed":
+            world.set_phase("late", "Failed")
+        case "placed":
+            world.delete_pod("b")
+    world.settle(5)
+    world.add(pod("third", mib=8000))
+    world.settle(5)
+    assert gone != "placed" or world.node_of("late") == "n2"
+    assert world.node_of("third") == "n1"
+    assert not held_on_books(world)
+
+
+def test_however_much_nodes_say_a_cycle_puts_no_more_than_so_many_places_in_the_ledger_and_the_next_ones_the_rest() -> None:
+    world = MovingWorld(CONF)
+    world.add(*(node(f"n{at}", cards=8) for at in range(64)), pod("late", mib=9000))
+    world.settle()
+    for at in range(64):
+        say(world, render_held_places(tuple(HeldPlace(tuple(f"GPU-n{at}-{card}" for card in range(8)), until(world, 300),
+                                                      uid_of(world, "late")) for _ in range(MOST))), f"n{at}")  # fmt: skip
+    found = [0]
+    while found[-1] < 64 * MOST:
+        assert world.engine.has_work(world.now)
+        world.cycle()
+        found.append(len(held_on_books(world)))
+        assert 0 < found[-1] - found[-2] <= AT_ONCE / 9 + MOST
+
+
 def test_who_waits_behind_a_hold_keeps_no_scheduler_busy() -> None:
     world = one_card(pod("a", mib=8000))
     world.settle()
@@ -244,6 +295,7 @@ def test_what_is_rendered_is_read_back() -> None:
     places = (HeldPlace((FIRST, SECOND), until, "pod", "controller"), HeldPlace((FIRST,), until))
     assert parse_held_places(render_held_places(places)) == places
     assert parse_held_places("") == ()
+    assert [parse_held_for(render_held_for("pod a/b", run)) for run in ("", "7c")] == [("pod a/b", ""), ("pod a/b", "7c")]
 
 
 def test_places_are_written_for_a_time_that_is_believed_although_clocks_differ_by_minutes() -> None:

@@ -87,7 +87,7 @@ async def take_snapshot(running: Daemon, goal: Goal = GOAL) -> ClusterSnapshot:
 async def before(running: Daemon) -> set[str]:
     case = await collect(running.cluster, WHERE)
     case.now = running.clock.now()
-    return taken_over(case, GOAL.text)
+    return taken_over(case, GOAL.text)[0]
 
 
 async def answer(running: Daemon, goal: Goal = GOAL) -> Answer:
@@ -381,6 +381,40 @@ class Mortal:
             return answer
 
         return call
+
+
+class Overtaken:
+    """A client whose first eviction is preceded by the holds of a later run for the same goal."""
+
+    def __init__(self, cluster: Any, later: Callable[[], Awaitable[str]], *, refused: bool) -> None:
+        self.cluster, self.later, self.refused = cluster, later, refused
+
+    def __getattr__(self, verb: str) -> Any:
+        async def call(*args: Any, **more: Any) -> Any:
+            if verb == "create":
+                with contextlib.suppress(Killed):
+                    await self.later()
+                if self.refused:
+                    raise ApiError(429, "TooManyRequests", "the budget")
+            return await getattr(self.cluster, verb)(*args, **more)
+
+        return call
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_run_that_a_later_one_of_the_same_goal_has_overtaken_stops_and_leaves_its_places_alone(refused: bool) -> None:
+    async def story(running: Daemon) -> None:
+        plan = await _both_on_cards_of_their_own(running)
+        first, second = mover(running, plan), mover(running, plan)
+        first.run, second.run, second.earlier = "one", "two", frozenset({"one"})
+        second.kube = Mortal(running.cluster, 1, behind=False)  # type: ignore[assignment]
+        first.kube = Overtaken(running.cluster, lambda: second.carry_out(plan), refused=refused)  # type: ignore[assignment]
+        assert ("was refused" if refused else "by another pumice defrag apply") in await first.carry_out(plan)
+        assert "until" in await holds(running)
+        second.kube = running.cluster
+        assert await second.open(plan.goal) == ""
+
+    scenario(story)
 
 
 @pytest.mark.parametrize("behind", [False, True])

@@ -16,7 +16,7 @@ from pumice.ports.cluster import ApiError, Cluster
 from pumice.simulation.moving import Answer, MoveView, Place
 from pumice.simulation.rest_of_plan import Outlook
 from pumice.wire import kinds, names
-from pumice.wire.held_places import HeldPlace, parse_held_places, render_held_places
+from pumice.wire.held_places import HeldPlace, parse_held_for, parse_held_places, render_held_for, render_held_places
 from pumice.wire.volcano import moment, stamp
 
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ class Stopped(Exception):
 @dataclass(slots=True)
 class Mover:
     """``again``: a look at the rest of the plan, from the world as it is without what we hold, after so many moves that made pods
-    with these uids. ``now``: the time of day."""
+    with these uids. ``now``: the time of day. ``run``: a name that no other run has."""
 
     kube: Cluster
     again: Callable[[int, Sequence[str]], Awaitable[Outlook]]
@@ -52,6 +52,9 @@ class Mover:
     say: Callable[[str], None] = print
     nodes: set[str] = field(default_factory=set)
     """Those on which we hold something, or may."""
+    run: str = ""
+    earlier: frozenset[str] = frozenset()
+    """Runs for the same goal that are over, or whose places this one takes."""
 
     async def carry_out(self, plan: Answer) -> str:
         """Return why it stopped; empty when the goal is met."""
@@ -75,8 +78,10 @@ class Mover:
         for node in sorted(self.nodes):
             try:
                 await self._write(node, goal, ())
-            except (ApiError, Stopped) as error:
-                if not isinstance(error, ApiError) or error.code != 404:
+            except Stopped:  # what is held there is another run's
+                self.nodes.discard(node)
+            except ApiError as error:
+                if error.code != 404:
                     left[node] = str(error)
         return "; ".join(
             f"places on {node} stay held for {HELD / 60:.0f} minutes ({why}): the same command again frees them, "
@@ -191,11 +196,11 @@ class Mover:
         """Raises Stopped where another run holds places on the node."""
         for again in range(CONFLICTS):
             node = await self.kube.get(kinds.NODES, name)
-            other = held_for(node["metadata"].get("annotations") or {}, self.now())
-            if other and other != goal:
+            other, run = held_for(node["metadata"].get("annotations") or {}, self.now())
+            if other and (other != goal or run not in ("", self.run, *self.earlier)):
                 raise Stopped(f"places on {name} are held for {other} by another pumice defrag apply")
             notes = {names.HELD_PLACES: render_held_places(places) if places else None,
-                     names.HELD_FOR_MOVES: goal if places else None}  # fmt: skip
+                     names.HELD_FOR_MOVES: render_held_for(goal, self.run) if places else None}  # fmt: skip
             body = {"metadata": {"annotations": notes, "resourceVersion": node["metadata"].get("resourceVersion")}}
             self.nodes.add(name)  # before it is written: the answer may be lost
             try:
@@ -222,10 +227,12 @@ def _uuids(place: Place) -> tuple[str, ...]:
     return tuple(dict.fromkeys(held.uuid for held in place.cards))
 
 
-def held_for(annotations: Mapping[str, str], now: float) -> str:
-    """Return the goal for which a run holds places on a node; empty where none does, or its time is over."""
-    goal, places = annotations.get(names.HELD_FOR_MOVES, ""), parse_held_places(annotations.get(names.HELD_PLACES, ""))
-    return goal if not isinstance(places, str) and any((moment(place.until) or 0.0) > now for place in places) else ""
+def held_for(annotations: Mapping[str, str], now: float) -> tuple[str, str]:
+    """Return the goal for which a run holds places on a node, and the run; empty where none does, or its time is over."""
+    places = parse_held_places(annotations.get(names.HELD_PLACES, ""))
+    if isinstance(places, str) or not any((moment(place.until) or 0.0) > now for place in places):
+        return "", ""
+    return parse_held_for(annotations.get(names.HELD_FOR_MOVES, ""))
 
 
 def uid_of(pod: Json) -> str:

@@ -90,6 +90,7 @@ def apply(
     not met.
     """
     import asyncio
+    from uuid import uuid4
 
     # Only here: help and completion need no engine and no client.
     from pumice.adapters.kube import KubeClient
@@ -102,7 +103,7 @@ def apply(
     goal, limits = goal_of(wanted, free_cards, model), limits_of(max_moves, min_age)
     source = Source(kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ()))
     case = take_snapshot(source)
-    before = taken_over(case, goal.text)
+    before, earlier = taken_over(case, goal.text)
     answer = answered(opened(case, goal.text), goal, limits)
     show(answer, "text")
 
@@ -113,7 +114,7 @@ def apply(
                 case = opened(await refreshed(kube, source), goal.text)
                 return outlook(lambda: engine_of(case), case.objects, case.now, answer, done, moved, limits)
 
-            mover = Mover(kube, again, asyncio.sleep, time.time, nodes=before)
+            mover = Mover(kube, again, asyncio.sleep, time.time, nodes=before, run=uuid4().hex[:8], earlier=earlier)
             return await (mover.carry_out(answer) if answer.moves else mover.open(goal.text))
 
     why = asyncio.run(run()) if answer.moves or before else ""
@@ -125,30 +126,35 @@ def apply(
     print(f"{answer.goal}: done")
 
 
-def taken_over(case: ClusterSnapshot, goal: str) -> set[str]:
-    """The nodes on which an earlier run for the same goal holds places. Raises BadInput where a run for another goal does."""
+def taken_over(case: ClusterSnapshot, goal: str) -> tuple[set[str], frozenset[str]]:
+    """The nodes on which earlier runs for the same goal hold places, and these runs. Raises BadInput where a run for another goal
+    does."""
     from pumice.apps.moving import held_for
     from pumice.wire import names
+    from pumice.wire.held_places import parse_held_for
 
-    found = set()
+    found, runs = set(), set()
     for node in case.objects.get("nodes", ()):
         name, notes = node["metadata"]["name"], node["metadata"].get("annotations") or {}
-        other = held_for(notes, case.now)
+        other, _ = held_for(notes, case.now)
         if other and other != goal:
             raise BadInput(f"places on {name} are held for {other} by another pumice defrag apply; one that was killed is ended "
                            "by the same command again, or by itself after some minutes")  # fmt: skip
-        if notes.get(names.HELD_FOR_MOVES) == goal:
+        of, run = parse_held_for(notes.get(names.HELD_FOR_MOVES, ""))
+        if of == goal:
             found.add(name)
-    return found
+            runs.add(run)
+    return found, frozenset(runs)
 
 
 def opened(case: ClusterSnapshot, goal: str) -> ClusterSnapshot:
     """The snapshot as it is when no places are held for the goal."""
     from pumice.wire import names
+    from pumice.wire.held_places import parse_held_for
 
     for node in case.objects.get("nodes", ()):
         notes = node["metadata"].get("annotations") or {}
-        if notes.get(names.HELD_FOR_MOVES) == goal:
+        if parse_held_for(notes.get(names.HELD_FOR_MOVES, ""))[0] == goal:
             notes.pop(names.HELD_PLACES, None)
     return case
 

@@ -15,6 +15,7 @@ LONGEST: Final = 900.0
 """Seconds from now for which a place may be held; who needs it longer writes it again."""
 MOST: Final = 64
 """Entries that are read on one node."""
+_RUN: Final = ", run "
 
 
 class HeldPlace(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -41,3 +42,14 @@ def parse_held_places(text: str) -> tuple[HeldPlace, ...] | str:
     except msgspec.DecodeError as error:
         return f"no list of held places: {error}"
     return found if len(found) <= MOST else f"{len(found)} held places, more than {MOST}"
+
+
+def render_held_for(goal: str, run: str) -> str:
+    """The text of ``pumice.io/held-for-moves``: what pods are moved for, and a name of the run that does it."""
+    return f"{goal}{_RUN}{run}" if run else goal
+
+
+def parse_held_for(text: str) -> tuple[str, str]:
+    """Return goal and run; of older versions no run is known."""
+    goal, _, run = text.rpartition(_RUN) if _RUN in text else (text, "", "")
+    return goal, run

@@ -41,6 +41,8 @@ class NodeDevices:
                 place = self.by_uuid.get(doubt.field)
                 for index in range(len(self.usages)) if place is None else (place,):
                     found.setdefault(index, doubt.text)
+            if len(found) == len(self.usages):
+                break
         return found
 
     @classmethod

@@ -5,8 +5,10 @@ Held cards take nobody else; whoever a place is held for is tried before all oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
+from typing import Final
 
 from pumice.model.cards import Allocation
 from pumice.model.refusal import Refusal
@@ -18,6 +20,8 @@ from pumice.wire.held_places import LONGEST, HeldPlace, parse_held_places
 from pumice.wire.volcano import moment
 
 NOTHING = Request((), (0, 0))
+AT_ONCE: Final = 2048
+"""Places and their cards that one cycle puts in the ledger: forged ones must not make it long."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,7 +35,7 @@ class Hold:
     known: bool = False
     request: Request = NOTHING
     until: float = 0.0
-    tried: float = float("-inf")
+    tried: float = -inf
 
     @property
     def uid(self) -> str:
@@ -50,6 +54,8 @@ class HeldPlaces:
     fresh: dict[str, list[Hold]] = field(default_factory=dict)
     """By node what was read and is not looked at yet."""
     _said: dict[str, str] = field(default_factory=dict)
+    _first_end: float | None = inf
+    """None: to be looked up."""
 
     def put(self, node: str, text: str) -> None:
         """A node says so; empty: nothing."""
@@ -67,7 +73,7 @@ class HeldPlaces:
         elif found:
             self.fresh[node] = [Hold(node, number, place) for number, place in enumerate(found)]
             for hold in self.fresh[node]:
-                self._know(hold)  # it may be gone when the next cycle comes
+                self._know(hold, ())  # the pod may be gone when the next cycle comes
             self.scheduling_queue.released()  # a cycle puts it in the ledger
 
     def anew(self) -> None:
@@ -84,14 +90,21 @@ class HeldPlaces:
 
     @property
     def first_end(self) -> float:
-        return min((hold.until for hold in self), default=float("inf"))
+        if self._first_end is None:
+            self._first_end = min((hold.until for hold in self), default=inf)
+        return self._first_end
 
     def take_up(self, wall: float) -> None:
-        """Put in the ledger what is to be held from now on, and remove what is over."""
-        for node, holds in self.fresh.items():
-            troubles = []
+        """Put in the ledger what is to be held from now on, and remove what is over. What is too much at once stays fresh."""
+        owners = {task.owner for task in self.tasks.values()} if self.fresh else ()
+        left = AT_ONCE
+        for node in list(self.fresh):
+            if left <= 0:
+                break
+            troubles, holds = [], self.fresh.pop(node)
             for hold in holds:
-                trouble = self._trouble(hold, wall)
+                left -= 1 + len(hold.asked.cards)
+                trouble = self._trouble(hold, wall, owners)
                 if trouble:
                     troubles.append(trouble)
                 elif hold.until > wall:
@@ -99,16 +112,15 @@ class HeldPlaces:
                     self._reserve(hold)
             if troubles:
                 self.problems[_about(node)] = "; ".join(troubles)
-        self.fresh.clear()
         for hold in [hold for hold in self if hold.until <= wall]:
             self.end(hold)
 
-    def _know(self, hold: Hold) -> None:
+    def _know(self, hold: Hold, owners: Collection[str]) -> None:
         pod, controller = self.tasks.get(hold.asked.pod), hold.asked.controller
         if pod is not None and controller in ("", pod.owner):
             hold.known, hold.request = True, pod.request
         else:
-            hold.known = any(task.owner == controller for task in self.tasks.values()) if controller else not hold.asked.pod
+            hold.known = controller in owners if controller else not hold.asked.pod
 
     def _reserve(self, hold: Hold) -> None:
         """The cards take nobody, and what the pod asks for beside them is taken."""
@@ -118,6 +130,7 @@ class HeldPlaces:
         }
         given = tuple(Allocation(name, hold.node, (), refusals) for name, refusals in doubts.items() if refusals)
         self.ledger.reserve(Placement(hold.uid, hold.node, hold.request, given))
+        self._first_end = min(self.first_end, hold.until)
 
     def end(self, hold: Hold) -> None:
         """Its place is free, or had by who it was for."""
@@ -125,6 +138,8 @@ class HeldPlaces:
         there.remove(hold)
         if not there:
             del self.holds[hold.node]
+        if hold.until == self._first_end:
+            self._first_end = None
         self.ledger.release(hold.uid)
         self.scheduling_queue.released()
 
@@ -139,7 +154,7 @@ class HeldPlaces:
     def _cards(self, node: str) -> dict[str, dict[str, int]]:
         return {name: table.nodes[node].by_uuid for name, table in self.ledger.device_tables.items() if node in table.nodes}
 
-    def _trouble(self, hold: Hold, wall: float) -> str:
+    def _trouble(self, hold: Hold, wall: float, owners: Collection[str]) -> str:
         """Why it is not held; empty: it is."""
         asked, until = hold.asked, moment(hold.asked.until)
         if until is None:
@@ -150,7 +165,7 @@ class HeldPlaces:
         if not asked.cards or not known.issuperset(asked.cards):
             return f"{', '.join(sorted(set(asked.cards) - known))[:64] or 'nothing'} is no card of the node"
         if not hold.known:
-            self._know(hold)  # a scheduler that starts is told of nodes before pods
+            self._know(hold, owners)  # a scheduler that starts is told of nodes before pods
         if not hold.known:
             return f"no pod of {f'controller {asked.controller[:64]}' if asked.controller else f'uid {asked.pod[:64]}'} is known"
         hold.until = until
