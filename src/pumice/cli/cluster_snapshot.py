@@ -53,6 +53,7 @@ SLICES: Mapping[str, tuple[Resource, type[Any] | None]] = {
     "volumeAttachments": (kinds.VOLUME_ATTACHMENTS, None),
     "deviceClasses": (kinds.DEVICE_CLASSES, None),
     "resourceSlices": (kinds.RESOURCE_SLICES, None),
+    "resourceClaimTemplates": (kinds.RESOURCE_CLAIM_TEMPLATES, None),
     "resourceClaims": (kinds.RESOURCE_CLAIMS, None),
     "deviceReports": (kinds.CONFIGMAPS, ConfigMap),
     "pods": (kinds.PODS, Pod),

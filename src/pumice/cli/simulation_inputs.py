@@ -18,6 +18,7 @@ from pumice.cli.cluster_snapshot import SLICES, ClusterSnapshot, engine_of, trim
 from pumice.cli.fits import documents_of, scheduled_by, templates
 from pumice.cli.snapshot_source import Source, take_snapshot
 from pumice.cli.streams import read, read_rows
+from pumice.devices.lint.claims import READERS
 from pumice.model.errors import BadInput, nearest
 from pumice.simulation.changes import added, outages, queue_of, recut, with_policy, without
 from pumice.simulation.generate import generate
@@ -34,7 +35,9 @@ BEGIN = 1_000_000_000.0
 MOST_PODS = 10**6
 """The most pods that one workload of a manifest, or one list of a trace, may have."""
 KINDS = {"Node": "nodes", "Queue": "queues", "PodGroup": "podGroups", "PriorityClass": "priorityClasses",
-         "ResourceQuota": "resourceQuotas", "HyperNode": "hyperNodes", "PodDisruptionBudget": "disruptionBudgets"}  # fmt: skip
+         "ResourceQuota": "resourceQuotas", "HyperNode": "hyperNodes", "PodDisruptionBudget": "disruptionBudgets",
+         "DeviceClass": "deviceClasses", "ResourceSlice": "resourceSlices", "ResourceClaim": "resourceClaims",
+         "ResourceClaimTemplate": "resourceClaimTemplates"}  # fmt: skip
 """Kinds of manifests that are part of the cluster; what has a pod template arrives."""
 IGNORED = frozenset({"Namespace", "ConfigMap", "Service", "ServiceAccount", "Secret"})
 """Kinds that often stand beside others and of which nothing is said."""
@@ -136,10 +139,12 @@ def _cluster(asked: Inputs, traces: Sequence[tuple[str, str]], manifests: Sequen
     for file, text in traces:
         if lists_nodes(text):
             objects.setdefault("nodes", []).extend(nodes_of(text, file))
+    held = {_key(claim) for claim in objects.get("resourceClaims", ())}
     for one in manifests:
         kind = one.stands()
-        if kind:
-            objects.setdefault(kind, []).append(_standing(one, kind))
+        found = _standing(one, kind) if kind else {}
+        if found and not (kind == "resourceClaims" and _key(found) in held):  # one of the cluster keeps its devices
+            objects.setdefault(kind, []).append(found)
     case = replace(case, objects=objects, now=case.now or BEGIN)
     engine_of(case)  # what cannot be read is told before anything is played
     for kind in ("nodes", "pods", "queues"):
@@ -158,11 +163,17 @@ def _standing(one: Manifest, kind: str) -> Json:
     if not isinstance(meta, dict) or not isinstance(meta.get("name"), str) or not meta["name"]:
         raise one.error("it has no metadata.name")
     try:
+        if one.value["kind"] in READERS:
+            READERS[one.value["kind"]](one.value)
         found = trimmed(one.value, SLICES[kind][1])
+    except BadInput as error:
+        raise one.error(error) from None
     except (msgspec.ValidationError, AttributeError, TypeError, ValueError) as error:
         raise one.error(f"no {one.value['kind']} that the API server would take: {error}") from None
     if kind == "pods":
         found["metadata"].setdefault("uid", f"{meta.get('namespace', 'default')}/{meta['name']}")
+    elif kind in ("resourceClaims", "resourceClaimTemplates"):
+        found["metadata"].setdefault("namespace", "default")
     return found
 
 

@@ -110,9 +110,12 @@ async def _list(
         return (await kube.list(resource, namespace, label_selector=label)).get("items") or []
     except ApiError as error:
         if error.code == 403 and remarks is not None:
+            effect = "pods with claims cannot be judged here"
+            if resource is kinds.RESOURCE_CLAIM_TEMPLATES:
+                effect = "pods that are yet to come ask as the claims here"
             remarks.append(
                 f"ConfigMaps labelled {label} may not be read with these credentials; their nodes say nothing here" if label
-                else f"{resource.plural} may not be read with these credentials; pods with claims cannot be judged here"
+                else f"{resource.plural} may not be read with these credentials; {effect}"
             )  # fmt: skip
         elif error.code != 404:
             raise

@@ -1,7 +1,7 @@
 """The claims of a play: what the API server and the controller of claims make of them while pods come, get a place and go.
 
 A claim is made for each pod that names a template, goes with its pod, and gives its devices back with the last pod that uses it.
-No dump has templates: what one asks for is read off the claims that were made of it.
+What a template asks for is read off itself, or off the claims that were made of it.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class PlayedClaims:
             self._index(key, claim)
         for pod in objects.get("pods", ()):
             self.learn(convert(Pod, pod), self.claims)
+        for one in objects.get("resourceClaimTemplates", ()):
+            self.specs[key_of(one)] = (one.get("spec") or {}).get("spec") or {}
 
     def learn(self, pod: Pod, claims: Mapping[str, Json]) -> None:
         """Read off the claims that were made for a pod what its templates ask for."""

@@ -16,8 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 from kit.command_line import Called, call, write_case
 from kit.control_plane import control_plane, write_kubeconfig
+from kit.device_claims import cards
 from kit.installing import install
 
 from pumice.adapters.kube import KubeClient
@@ -42,6 +44,12 @@ spec:
     template:
       spec:
         containers: [{name: c, image: any, resources: {limits: {volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 4000}}}]
+"""
+TEMPLATE = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: share}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}}
 """
 
 
@@ -183,6 +191,29 @@ NODE = "kind: Node\nmetadata: {name: n1}\n"
 POD = "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c, resources: {limits: {cpu: 1}}}]}\n"
 
 
+def test_claims_are_made_of_the_templates_beside_a_job_and_those_that_pods_share_are_had_once(tmp_path: Path) -> None:
+    there = {"kind": "List", "items": [
+        {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}},
+        *({"kind": "Node", **manifests.node(name, cpu="8", memory="64Gi")} for name in ("n0", "n1")),
+        *({"kind": "ResourceSlice", **cards(name, 2)} for name in ("n0", "n1")),
+    ]}  # fmt: skip
+    template, job = yaml.safe_load(TEMPLATE), yaml.safe_load(JOB)
+    claim = {"kind": "ResourceClaim", "metadata": {"name": "both"}, "spec": template["spec"]["spec"]}
+
+    def asking(**entry: str) -> dict[str, object]:
+        return {"schedulerName": "volcano", "resourceClaims": [{"name": "c", **entry}],
+                "containers": [{"name": "main", "resources": {"claims": [{"name": "c"}]}}]}  # fmt: skip
+
+    job["spec"]["tasks"][0] |= {"template": {"spec": asking(resourceClaimTemplateName="share")}}
+    users = [{"kind": "Pod", "metadata": {"name": name}, "spec": asking(resourceClaimName="both")} for name in "ab"]
+    (tmp_path / "there.json").write_text(json.dumps(there))
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump_all([job, template, claim, *users]))
+    words = ("-f", str(tmp_path / "there.json"), "-f", str(tmp_path / "job.yaml"), "--without", "node=n1")
+    four, two = (sorted(found["starts"]) for found in variants(*words))  # type: ignore[call-overload]
+    assert four == ["default/a", "default/b", *(f"default/train-worker-{number}" for number in range(3))]
+    assert two in (["default/a", "default/b"], ["default/train-worker-0", "default/train-worker-1"])
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -196,6 +227,7 @@ POD = "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c, resources: 
         (JOB.replace("replicas: 3", "replicas: -3"), "replicas -3: a whole number up to 1,000,000"),
         (JOB.replace("replicas: 3", "replicas: 99999999999"), "a whole number up to 1,000,000"),
         (JOB.replace("minAvailable: 2", "minAvailable: 4"), "minAvailable 4 of 3 pods"),
+        (TEMPLATE.replace("exactly", "exact"), "m.yaml:2: ResourceClaimTemplate share: request gpu: exactly one of"),
     ],
 )
 def test_a_manifest_that_cannot_be_is_refused_with_its_place(tmp_path: Path, text: str, said: str) -> None:
