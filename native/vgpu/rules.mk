@@ -12,8 +12,8 @@ VGPU_CFLAGS := -std=c11 -O2 -g -Wall -Wextra -Wmissing-prototypes -Werror -fvisi
 # What looks up symbols may run before a sanitizer's runtime is ready for it.
 VGPU_EARLY := symbols loader lookup real
 
-# What the unit tests link: everything that includes no CUDA header.
-VGPU_POLICY_SRC := $(wildcard $(VGPU_DIR)/src/core/*.c $(VGPU_DIR)/src/policy/*.c $(VGPU_DIR)/src/book/*.c)
+# What the unit tests link: the library's own objects of everything that includes no CUDA header.
+VGPU_POLICY_OBJ := $(filter $(VGPU_OUT)/obj/core/% $(VGPU_OUT)/obj/policy/% $(VGPU_OUT)/obj/book/%,$(VGPU_OBJ))
 VGPU_UNIT := $(patsubst $(VGPU_DIR)/tests/%.c,%,$(wildcard $(VGPU_DIR)/tests/test_*.c))
 VGPU_PROGRAMS := $(patsubst $(VGPU_DIR)/tests/programs/%.c,$(VGPU_OUT)/programs/%,\
   $(filter-out %/interposer.c,$(wildcard $(VGPU_DIR)/tests/programs/*.c))) $(VGPU_OUT)/programs/interposer.so $(VGPU_OUT)/programs/halves.so
@@ -36,9 +36,9 @@ $(VGPU_OUT)/programs/%: $(VGPU_DIR)/tests/programs/%.c $(VGPU_DIR)/tests/check.h
 	@mkdir -p $(@D)
 	@echo CC $< && $(CC) $(VGPU_CFLAGS) $(VGPU_CPPFLAGS) -I$(VGPU_DIR)/tests -I$(VGPU_DIR) -I$(M)/include -Wno-format-truncation $< -o $@ -ldl -lpthread -lm
 
-$(VGPU_OUT)/tests/%: $(VGPU_DIR)/tests/%.c $(wildcard $(VGPU_DIR)/tests/*.h) $(VGPU_POLICY_SRC) $(wildcard $(VGPU_DIR)/src/*/*.h) $(VGPU_DIR)/include/vgpu/region.h
+$(VGPU_OUT)/tests/%: $(VGPU_DIR)/tests/%.c $(wildcard $(VGPU_DIR)/tests/*.h) $(VGPU_POLICY_OBJ) $(wildcard $(VGPU_DIR)/src/*/*.h) $(VGPU_DIR)/include/vgpu/region.h
 	@mkdir -p $(@D)
-	@echo CC $< && $(CC) $(VGPU_CFLAGS) $(SANITIZE) $(VGPU_CPPFLAGS) -I$(VGPU_DIR)/tests $< $(VGPU_POLICY_SRC) -o $@ -lpthread -lm
+	@echo CC $< && $(CC) $(VGPU_CFLAGS) $(SANITIZE) $(VGPU_CPPFLAGS) -I$(VGPU_DIR)/tests $< $(VGPU_POLICY_OBJ) -o $@ -lpthread -lm
 
 $(VGPU_OUT)/programs/direct: $(VGPU_DIR)/tests/programs/direct.c | $(BUILD)/machine/libcuda.so.1 $(BUILD)/machine/libnvidia-ml.so.1
 	@mkdir -p $(@D)
