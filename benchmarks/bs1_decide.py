@@ -113,7 +113,8 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     runs = 1 if options.quick else 5
     nodes, count = (200, 400) if options.quick else (5000, 10000)
-    placing(1000, 1000, 20)  # warm-up
+    if not options.quick:
+        placing(1000, 1000, 20)  # warm-up
     result: dict[str, Any] = {
         f"placing_20_shapes_{nodes}_nodes": repeated(runs, placing, nodes, count, 20),
         f"placing_200_shapes_{nodes}_nodes": repeated(runs, placing, nodes, count, 200),
@@ -130,10 +131,10 @@ def main(argv: list[str] | None = None) -> int:
     }
     found = [many_queues.run(EVERYTHING) for _ in range(min(runs, 3))]
     result["queues_1000"] = {key: median([run[key] for run in found], 2) for key in found[0]}
-    sizes = (100, 1000, 2500, 5000, 10000, 20000) if not options.quick else (1000, 2000)
+    sizes = (100, 1000, 2500, 5000, 10000, 20000) if not options.quick else (1000, 1500)
     # At most half of what the nodes hold: a full cluster measures failed looks, not placing.
-    few = min(runs, 3)
-    result["placing_by_nodes"] = {f"{n}": repeated(few, placing, n, min(4000, 20 * n), 20)["per_cpu_second"] for n in sizes}
+    few, most = (1, 400) if options.quick else (3, 4000)
+    result["placing_by_nodes"] = {f"{n}": repeated(few, placing, n, min(most, 20 * n), 20)["per_cpu_second"] for n in sizes}
     rates = {n: result["placing_by_nodes"][f"{n}"]["median"] for n in sizes if n >= 1000}
     result["exponent_of_cost_in_nodes"] = round(-np.polyfit(np.log(list(rates)), np.log(list(rates.values())), 1)[0], 3)
 

@@ -55,7 +55,7 @@ from pumice.wire.objects import Node, convert
 from pumice.wire.volcano import Queue, stamp
 
 MINUTES = 5
-TURN, AT_ONCE, ALIVE = 2000, 50, 1000
+TURN, AT_ONCE, ALIVE, RUNS = 2000, 50, 1000, 20
 CONF = conf("priority", "gang", "predicates", sharing("VGPU", SchedulePolicy="binpack"), "proportion", "nodeorder", "binpack")
 NEAR = [{"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute"}
         for what in ("not-ready", "unreachable")]  # fmt: skip
@@ -185,7 +185,7 @@ class Tape:
         self.told.append((True, found))
 
 
-def alone(runs: int = 40) -> float:
+def alone(runs: int) -> float:
     """Microseconds of the loop's thread for the notes of a decision, without an engine and its noise: the least of some runs."""
     stream, tape, cycles = Stream(), Tape(), ALIVE // AT_ONCE
     stream.begin()
@@ -211,7 +211,7 @@ HELD_LINES, A_DECISION = (256, 1024, 4096), 5
 """Lines that wait for the sender; lines of a decision."""
 
 
-def held(runs: int = 20, lines: int = 2000) -> dict[str, float]:
+def held(runs: int, lines: int = 2000) -> dict[str, float]:
     """Microseconds of a decision more, by the number of lines that wait: the least of some runs."""
     stream = Stream()
     made = [stream._pod(1_800_000_000) for _ in range(AT_ONCE)]
@@ -301,7 +301,7 @@ def checked(folder: Path, decisions: int) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = arguments(__doc__, quick="10,000 decisions")
+    options = arguments(__doc__, quick="4,000 decisions, two runs of what takes the least of many")
     options.add_argument("--decisions", type=int, default=100_000)
     options.add_argument("--keep", type=Path, help="keep the journal in this folder")
     options.add_argument("--work", help="(the two processes)")
@@ -310,11 +310,12 @@ def main(argv: list[str] | None = None) -> int:
     if given.work is not None:
         asyncio.run(work(given.work, given.size))
         return 0
-    decisions = 10_000 if given.quick else given.decisions // TURN * TURN
+    decisions = 2 * TURN if given.quick else given.decisions // TURN * TURN
+    runs = 2 if given.quick else RUNS
     with tempfile.TemporaryDirectory() as made:
         folder = given.keep or Path(made)
         result = measured(decisions, folder)
-        result |= {"notes_us": round(alone(), 2), "held_lines_us": held()} | checked(folder, decisions)
+        result |= {"notes_us": round(alone(2 * runs), 2), "held_lines_us": held(runs)} | checked(folder, decisions)
     goals = goals_of("journal_cost", {
         "notes on the loop's thread, a decision": result["notes_us"],
         "loop's thread, a decision": result["loop_us"], "all processes, a decision": result["all_us"],

@@ -9,6 +9,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -42,15 +43,22 @@ def pieces(text: str) -> list[str]:
     return [piece for piece in (piece.strip() for piece in text.split("…")) if len(piece) > 2]
 
 
-def said() -> Iterator[tuple[str, str]]:
+@cache
+def said() -> tuple[tuple[str, str], ...]:
     """Each message of the product, with the file and line that says it: of errors that end a command, and of log lines of level
     error. … stands for what is not written there."""
-    for path in sorted((ROOT / "src").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and node.args and _says(node.func):
-                first = node.args[0]
-                for one in (first.body, first.orelse) if isinstance(first, ast.IfExp) else (first,):
-                    yield f"{path.relative_to(ROOT)}:{node.lineno}", _text(one)
+    return tuple(one for path in sorted((ROOT / "src").rglob("*.py")) for one in _said_by(path))
+
+
+def _said_by(path: Path) -> Iterator[tuple[str, str]]:
+    text = path.read_text("utf-8")
+    if not re.search(rf"\b(error|{'|'.join(ERRORS)})\(", text):
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and node.args and _says(node.func):
+            first = node.args[0]
+            for one in (first.body, first.orelse) if isinstance(first, ast.IfExp) else (first,):
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", _text(one)
 
 
 def missing() -> list[str]:

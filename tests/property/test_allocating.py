@@ -17,7 +17,7 @@ PIECES = st.sampled_from(WORDS)
 TEXTS = st.lists(PIECES, max_size=12).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     devices=TEXTS,
     left=TEXTS,
@@ -48,7 +48,7 @@ def admissions(draw):
     return pods, kills, late
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(admissions())
 def test_every_part_is_handed_out_exactly_once_and_to_its_own_container(case):
     """The kubelet's serial admission, with plugins that are killed between two calls and a cache that lags behind."""

@@ -12,7 +12,7 @@ from pumice.adapters.region import read_region
 from pumice.ports.region import BadRegion, RegionSnapshot
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=70, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     version=st.sampled_from(["0", "1.1", "1.2"]),
     seed=st.integers(0, 2**32),

@@ -151,9 +151,9 @@ def ask(world: World, pod: Pod) -> list[str]:
 def test_every_change_that_is_offered_is_true_and_minimal() -> None:
     seed = chosen_seed()
     print("seed", seed)
-    kinds = run_worlds(60, seed)
+    kinds = run_worlds(25, seed)
     print(dict(kinds))
-    assert kinds["refused"] > 10
+    assert kinds["refused"] > 3
 
 
 @pytest.mark.soak

@@ -175,9 +175,9 @@ def run_worlds(count: int, seed: int) -> Counter[str]:
 def test_whatever_single_change_lets_a_pod_in_is_offered_and_every_offer_is_true() -> None:
     seed = chosen_seed()
     print("seed", seed)
-    kinds = run_worlds(60, seed)
+    kinds = run_worlds(25, seed)
     print(dict(kinds))
-    assert kinds["refused"] > 15
+    assert kinds["refused"] > 5
 
 
 @pytest.mark.soak

@@ -88,7 +88,7 @@ def random_pod(rng: random.Random, number: int) -> Pod:
 @pytest.mark.parametrize("off_group", [False, True])
 def test_the_vector_path_says_what_the_scalar_path_decides(policy: str, mig_policy: str, off_group: bool) -> None:
     ranked = 0
-    for seed in range(10):
+    for seed in range(4):
         rng = random.Random(f"{seed}{policy}{mig_policy}")
         settings = device_settings(policy=policy, mig_policy=mig_policy, mig_off_group=off_group)
         ledger = TinyLedger(NvidiaVgpu(None, settings))
@@ -102,7 +102,7 @@ def test_the_vector_path_says_what_the_scalar_path_decides(policy: str, mig_poli
                 ranked += check(ledger, nodes, pod)
             if node in ledger.inventories:
                 ledger.place(pod, node)
-    assert ranked > 50
+    assert ranked > 15
 
 
 def check(ledger: TinyLedger, nodes: list[str], pod: Pod) -> int:
@@ -145,7 +145,7 @@ def test_the_legacy_vector_path_agrees_too(number: bool) -> None:
 @pytest.mark.parametrize("kind", ["310P3", "910B3", "Ascend910"])
 def test_the_vector_path_of_npus_agrees_too(kind: str, policy: str) -> None:
     ranked = 0
-    for seed in range(10):
+    for seed in range(4):
         rng = random.Random(f"{seed}{kind}{policy}")
         ledger = TinyLedger(npu_device_type(kind, policy))
         nodes = [f"n{i}" for i in range(5)]
@@ -167,12 +167,12 @@ def test_the_vector_path_of_npus_agrees_too(kind: str, policy: str) -> None:
             node = rng.choice(nodes)
             if node in ledger.inventories:
                 ledger.place(pod, node)
-    assert ranked > 50
+    assert ranked > 15
 
 
 def test_the_vector_path_of_chips_cut_on_demand_agrees_too() -> None:
     ranked = 0
-    for seed in range(12):
+    for seed in range(5):
         rng = random.Random(seed)
         ledger = TinyLedger(core_device_type(weight=rng.choice((None, 1)), npu_self_maintained=rng.random() < 0.5))
         nodes = [f"n{i}" for i in range(5)]
@@ -192,4 +192,4 @@ def test_the_vector_path_of_chips_cut_on_demand_agrees_too() -> None:
                 slice_made(ledger, pod, rng)
             if ledger.allocated and rng.random() < 0.2:
                 ledger.leave(ledger.allocated[rng.choice(sorted(ledger.allocated))][0])
-    assert ranked > 50
+    assert ranked > 15

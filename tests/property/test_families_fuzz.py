@@ -152,7 +152,7 @@ nvidia:
 def test_documents_of_any_shape_are_read_or_refused_with_a_line() -> None:
     rng = random.Random(3)
     read = refused = 0
-    for _ in range(1_500):
+    for _ in range(500):
         text = mutated(DOCUMENT, rng)
         try:
             parse_device_config(text)
@@ -160,8 +160,8 @@ def test_documents_of_any_shape_are_read_or_refused_with_a_line() -> None:
         except BadInput as error:
             refused += str(error).startswith("line ")
         lint_files({"f": text})
-    assert read + refused == 1_500
-    assert min(read, refused) > 100
+    assert read + refused == 500
+    assert min(read, refused) > 30
 
 
 MISTAKES = yaml.safe_load((Path(__file__).parents[1] / "golden" / "lint_mistakes.yaml").read_text("utf-8"))
@@ -175,7 +175,7 @@ def test_files_that_people_broke_are_read_or_refused_by_every_reader_of_them() -
     print("seed", seed)
     rng = random.Random(seed)
     refused = 0
-    for _ in range(600):
+    for _ in range(200):
         text: str = mutated(rng.choice(MISTAKES)["text"], rng)
         at = rng.randint(0, len(text))
         text = text[:at] + rng.choice(YAML_WORDS) + text[at:]
@@ -185,13 +185,13 @@ def test_files_that_people_broke_are_read_or_refused_by_every_reader_of_them() -
                 reader(text)
             except BadInput:
                 refused += 1
-    assert refused > 100
+    assert refused > 30
 
 
 def test_arguments_of_any_type_are_read_or_warned_about() -> None:
     rng = random.Random(4)
     values = (True, False, 0, -3, 2**70, 1.5, "", "x", "10", None, [], [{}], [{"a": 1}], {"a": []}, [[1]], "true")
-    for _ in range(2_000):
+    for _ in range(500):
         keys = rng.sample(("deviceshare.VGPUEnable", "deviceshare.ScheduleWeight", "deviceshare.SchedulePolicy",
                             "deviceshare.GPUExclusiveRules", "pumice.MigPolicy", "nonsense",
                             "deviceshare.KnowGeometriesCMName", "predicate.GPUNumberEnable"), 4)  # fmt: skip
@@ -200,7 +200,7 @@ def test_arguments_of_any_type_are_read_or_warned_about() -> None:
 
 def test_what_is_written_is_read_back_the_same() -> None:
     rng = random.Random(5)
-    for _ in range(500):
+    for _ in range(200):
         containers = tuple(
             tuple(
                 PodDevice(f"GPU-{rng.randint(0, 9)}", rng.randint(0, 99999), rng.randint(0, 100),

@@ -23,7 +23,7 @@ def claims(draw):
     return draw(st.just(honest) | ASSIGNMENT), count, memory, cores, draw(st.booleans())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(claims(), min_size=1, max_size=5))
 def test_whatever_owners_write_limits_stay_within_the_requests_and_cards_within_their_sizes(case):
     at, given_out = allocator(), {}

@@ -1,7 +1,7 @@
 """After any history: no card and no node over, nothing where its rules forbid, no gang in part, no pod without a controller
 deleted, and nobody asleep who fits, as an independent checker says that imports nothing of Pumice.
 
-``PUMICE_HISTORIES`` sets how many are played; else it is a hundredth of what `make soak` plays, or somewhat more. A failure
+``PUMICE_HISTORIES`` sets how many are played; else it is a few of what `make soak` plays. A failure
 prints its seed and the shortest history that still breaks the promise.
 """
 
@@ -51,25 +51,25 @@ def many(count: int, door: Callable[[str, Random], Any], drive: Drive, first: in
 
 
 def test_no_history_of_the_engine_breaks_a_promise() -> None:
-    many(int(os.environ.get("PUMICE_HISTORIES", "120")), EngineDoor, at_once, first_seed())
+    many(int(os.environ.get("PUMICE_HISTORIES", "50")), EngineDoor, at_once, first_seed())
 
 
 def test_no_history_breaks_a_promise_where_nodes_are_held_for_gangs() -> None:
-    many(int(os.environ.get("PUMICE_HISTORIES", "25")), EngineDoor, at_once, first_seed(), "held for gangs")
+    many(int(os.environ.get("PUMICE_HISTORIES", "12")), EngineDoor, at_once, first_seed(), "held for gangs")
 
 
 def test_no_history_breaks_a_promise_where_the_scheduler_moves_pods() -> None:
-    many(int(os.environ.get("PUMICE_HISTORIES", "25")), EngineDoor, at_once, first_seed(), "moved by the scheduler")
+    many(int(os.environ.get("PUMICE_HISTORIES", "12")), EngineDoor, at_once, first_seed(), "moved by the scheduler")
 
 
 @pytest.mark.usefixtures("quiet")
 def test_no_history_of_the_daemon_before_a_failing_api_server_breaks_a_promise() -> None:
-    many(int(os.environ.get("PUMICE_HISTORIES", "12")), DaemonDoor, virtually, first_seed())
+    many(int(os.environ.get("PUMICE_HISTORIES", "6")), DaemonDoor, virtually, first_seed())
 
 
 @pytest.mark.parametrize("door", [BooksDoor, SlotDoor])
 def test_the_books_equal_those_of_an_engine_that_has_seen_the_objects_only(door: type[BooksDoor]) -> None:
-    many(int(os.environ.get("PUMICE_HISTORIES", "12")), door, at_once, first_seed())
+    many(int(os.environ.get("PUMICE_HISTORIES", "6")), door, at_once, first_seed())
 
 
 @pytest.mark.soak

@@ -180,7 +180,7 @@ def test_the_summary_is_the_first_sentence() -> None:
 TRIED = ["--", "-", "-q", "--name", "-n", "--count=3", "-l", "--no-events", "-c", "red", "--lost", "-qn", "--=", "-=", "--name="]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(st.text(max_size=6), st.sampled_from(TRIED)), max_size=6))
 def test_whatever_is_written_is_read_or_is_a_mistake_of_one_line(words: list[str]) -> None:
     GOT.clear()

@@ -31,7 +31,7 @@ def fit(shapes: Shapes, nodes: Sequence[EmptyNode], how: Stranding) -> dict[Shap
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "PODS", 300)
+    monkeypatch.setattr(fitting, "PODS", 120)
 
 
 def shape(share: int, cpu: int, count: int = 1) -> Shape:

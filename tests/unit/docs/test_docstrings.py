@@ -15,10 +15,11 @@ DOCUMENTED = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
 
 @pytest.mark.parametrize("folder", ["src/pumice", "lab/src/pumice_lab", "kit"])
 def test_no_docstring_begins_with_a_question_word(folder: str) -> None:
-    texts = [
-        (f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", ast.get_docstring(node) or "")
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, DOCUMENTED)
-    ]  # fmt: skip
-    assert len(texts) > 100, "nothing was read"
-    assert [where for where, text in texts if QUESTION.match(text)] == []
+    texts = {path: path.read_text() for path in sorted((ROOT / folder).rglob("*.py"))}
+    assert sum(text.count('"""') for text in texts.values()) > 200, "nothing was read"
+    asking = [path for path, text in texts.items() if re.search(rf'"\s*{QUESTION.pattern}', text)]  # few need to be parsed
+    assert [
+        f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
+        for path in asking for node in ast.walk(ast.parse(texts[path])) if isinstance(node, DOCUMENTED)
+        if QUESTION.match(ast.get_docstring(node) or "")
+    ] == []  # fmt: skip
