@@ -9,9 +9,14 @@ import pytest
 from kit.job_world import JobWorld, job, job_world, on, task
 from kit.virtual_time import run_virtually
 
+from pumice.effects.vocabulary import Create
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds, volcano
 from pumice.wire.kinds import SERVICES
+from pumice_jobs.apps.controller import jobs
+from pumice_jobs.controllers.job import reconcile
+from pumice_jobs.controllers.job.effects import Effect
+from pumice_jobs.controllers.job.reconcile import View, decide
 
 
 @pytest.mark.parametrize(("wrong", "words"), [
@@ -22,6 +27,14 @@ from pumice.wire.kinds import SERVICES
     (job("j", task("a", 1, minAvailable=2), minAvailable=1), "'minAvailable' is greater than 'replicas' in task: a, job: j;"),
     (job("j", task("worker", 2), plugins={"mpi": []}), "The specified mpi master task was not found"),
     (job("j", task("a", 2), minAvailable=3), "job 'minAvailable' should not be greater than total replicas in tasks;"),
+    (job("j", task("a", 2**31 - 1)), "the job has 2147483647 pods, 150000 at most are served"),
+    (job("j", *(task(f"t{i}") for i in range(501))), "the job has 501 tasks, 500 at most are served"),
+    (job("j", task("a", 90_000), plugins={"svc": []}),
+     "plugin svc: the names of all pods take 2160000 bytes, and a ConfigMap 1048576"),
+    (job("j", task("master"), task("worker", 9_000), plugins={"mpi": []}),
+     "plugin mpi: the names of all pods take 144000 bytes, and a variable 131072"),
+    (job("j", task("ps"), task("worker", 9_000), plugins={"tensorflow": []}),
+     "plugin tensorflow: the names of all pods take 144009 bytes, and a variable 131072"),
     (job("a" * 64, task("a")), f"create job with name {'a' * 64} validate failed [name part must be no more than 63 characters]"),
 ])  # fmt: skip
 def test_a_job_that_cannot_be_served_says_why_once_and_makes_nothing(wrong: Any, words: str) -> None:
@@ -52,6 +65,29 @@ def test_a_template_that_is_none_keeps_nobody_else_waiting(template: Any) -> Non
             assert list(await world.pods()) == ["right-a-0"]
             assert await world.phase("odd") in ("Pending", "Terminated")
             assert await world.events("JobStatusError") or await world.events("FailedCreate")
+
+    run_virtually(story())
+
+
+def test_the_pods_of_a_large_job_are_made_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[int]()
+
+    def counted(view: View) -> list[Effect]:
+        found = decide(view)
+        made.append(sum(isinstance(effect, Create) for effect in found))
+        return found
+
+    monkeypatch.setattr(jobs, "decide", counted)
+    monkeypatch.setattr(jobs, "BURST", 3)
+    monkeypatch.setattr(reconcile, "BURST", 3)
+
+    async def story() -> None:
+        async with job_world() as world:
+            await world.submit(job("large", task("a", 8), task("b", 2)))
+            await world.start()
+            await world.rest()
+            assert len(await world.pods()) == 10
+            assert max(made) == 3
 
     run_virtually(story())
 

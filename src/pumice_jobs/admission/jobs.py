@@ -15,7 +15,7 @@ from pumice_jobs.admission.review import UPDATE, Answer, Json, Patch, Request, S
 from pumice_jobs.controllers.job.defaults import MAX_RETRY, NEEDS, completed, mapping
 from pumice_jobs.controllers.job.phases import minimum
 from pumice_jobs.controllers.job.plugins.registry import PLUGINS
-from pumice_jobs.controllers.job.validation import TWO_TIERS, both_tiers, mistakes, never_whole
+from pumice_jobs.controllers.job.validation import TWO_TIERS, both_tiers, mistakes, never_whole, too_large
 
 HOST_NETWORK_DNS = "ClusterFirstWithHostNet"
 CHANGEABLE = "job updates may not change fields other than `minAvailable`, `tasks[*].replicas under spec` and `PriorityClassName`"
@@ -102,6 +102,8 @@ def _changed(request: Request, job: Job, settings: Settings) -> str:
             return f"'minAvailable' must be >= 0 in task: {task.name}"
         if minimum(task) > task.replicas:
             return f"'minAvailable' must be <= 'replicas' in task: {task.name}"
+    if found := too_large(job):
+        return found
     if job.spec.min_available > sum(task.replicas for task in job.spec.tasks):
         return "job 'minAvailable' must not be greater than total replicas"
     if job.spec.min_available < 0:

@@ -25,7 +25,7 @@ from pumice_jobs.apps.controller.job_effects import Effects, GroupNotTaken, NotT
 from pumice_jobs.apps.controller.job_store import JobStore, Known
 from pumice_jobs.controllers.job.effects import DropGroup, Effect, WriteStatus, event
 from pumice_jobs.controllers.job.phases import ACTIONS, TARGETED, TERMINATE
-from pumice_jobs.controllers.job.reconcile import act, decide, only_counts, waits_for_nothing
+from pumice_jobs.controllers.job.reconcile import BURST, act, decide, only_counts, waits_for_nothing
 from pumice_jobs.controllers.job.requests import COMMAND, Delayed, Request, answer, cancels, missed
 from pumice_jobs.controllers.job.status import is_waiting
 from pumice_jobs.metrics.controller import pod_creation_latency
@@ -234,7 +234,11 @@ class Jobs:
             if wanted == last or not wanted:
                 break
             await self._do(known, wanted)
-            moved = moved or any(isinstance(effect, Create) for effect in wanted)
+            made = sum(isinstance(effect, Create) for effect in wanted)
+            moved = moved or made > 0
+            if made >= BURST:
+                self.work.add(KIND, known.job.key)
+                break
             if all(map(waits_for_nothing, wanted)):
                 known.at_rest = all(map(only_counts, wanted))
                 break

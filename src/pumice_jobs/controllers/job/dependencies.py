@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 
 from pumice.wire.batch import Job, JobPod, Task
 from pumice_jobs.controllers.job.phases import minimum
@@ -39,10 +40,9 @@ def _may_start(task: Task, met: Mapping[str, bool]) -> bool:
 
 def has_cycle(tasks: Iterable[Task]) -> bool:
     """Return whether the dependencies form no directed acyclic graph; one on a task that is not there counts as such."""
-    left = {task.name: set(task.depends_on.name) if task.depends_on else set() for task in tasks}
-    while free := [name for name, needs in left.items() if not needs]:
-        for name in free:
-            del left[name]
-        for needs in left.values():
-            needs.difference_update(free)
-    return bool(left)
+    needs = {task.name: task.depends_on.name if task.depends_on else () for task in tasks}
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError:
+        return True
+    return any(name not in needs for names in needs.values() for name in names)

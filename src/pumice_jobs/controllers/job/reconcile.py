@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from typing import Any, Final
 
 from msgspec import MsgspecError
@@ -40,13 +41,15 @@ from pumice_jobs.controllers.job.plugins import registry
 from pumice_jobs.controllers.job.plugins.contract import Replica, add_volume, containers, pod_name
 from pumice_jobs.controllers.job.requests import Request, is_target, target_of
 from pumice_jobs.controllers.job.status import counted, duration, entered
-from pumice_jobs.controllers.job.validation import problems
+from pumice_jobs.controllers.job.validation import problems, too_large
 
 HOSTS_OF: Final = f"{names.OUR_DOMAIN}/hosts-of-generation"
 """For which generation of the Job its plugins' objects were last brought in line; nothing says: for the first."""
 LAST_COMMAND: Final = f"{names.OUR_DOMAIN}/last-command"
 """Uid of the Command that was carried out last, written with what it did."""
 _LIVE: Final = ("Pending", "Running", "")
+BURST: Final = 500
+"""Pods that are made in one go, as by Kubernetes' own controllers: a Job of any size leaves others their turn."""
 
 
 @dataclass(slots=True)
@@ -69,12 +72,14 @@ class View:
 def problem_of(job: Job) -> str:
     """Why a Job with its defaults cannot be served; its pods are made once on trial, for a template may hold anything."""
     try:
+        if found := too_large(job) or registry.problem(job):
+            return found
         for task in job.spec.tasks:
             body(job, task, 0, groups.group_name(job))
             groups.usage(task)
     except (MsgspecError, ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         return f"the template of a task cannot be read: {error}"
-    return problems(job, registry.PLUGINS) or registry.problem(job)
+    return problems(job, registry.PLUGINS)
 
 
 def act(view: View, action: str, request: Request) -> list[Effect]:
@@ -198,17 +203,20 @@ def _waiting(group: PodGroup, job: Job) -> Iterator[Effect]:
 
 
 def _pods(view: View, group: str) -> Iterator[Effect]:
-    """Pods that are missing, and those that should not be."""
-    job = view.job
-    wanted = {pod_name(job, task, index) for task in job.spec.tasks for index in range(task.replicas)}
-    yield from (DropPod(pod) for name, pod in view.pods.items()
-                if (name not in wanted or _stale(job, pod)) and not pod.terminating)  # fmt: skip
-    if wanted <= view.pods.keys():
-        return
-    for task in startable(job, view.pods.values()):
-        for index in range(task.replicas):
-            if pod_name(job, task, index) not in view.pods:
-                yield Create(PODS, _reported(body(job, task, index, group), view.evicted))
+    """Pods that are missing, so many at a time, and those that should not be."""
+    job, there = view.job, 0
+    numbers = {f"{job.metadata.name}-{task.name}": max(0, task.replicas) for task in job.spec.tasks}
+    for name, pod in view.pods.items():
+        prefix, _, number = name.rpartition("-")
+        wanted = number.isdecimal() and number == str(int(number)) and int(number) < numbers.get(prefix, 0)
+        there += wanted
+        if (not wanted or _stale(job, pod)) and not pod.terminating:
+            yield DropPod(pod)
+    if there < sum(numbers.values()):
+        missing = ((task, index) for task in startable(job, view.pods.values()) for index in range(task.replicas)
+                   if pod_name(job, task, index) not in view.pods)  # fmt: skip
+        for task, index in islice(missing, BURST):
+            yield Create(PODS, _reported(body(job, task, index, group), view.evicted))
 
 
 def _reported(body: dict[str, Any], evicted: Mapping[str, float]) -> dict[str, Any]:

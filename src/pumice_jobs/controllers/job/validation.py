@@ -26,6 +26,8 @@ NO_TASK: Final = "No task specified in job spec"
 NO_CYCLE: Final = " job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG);"
 TWO_TIERS: Final = "must not specify 'highestTierAllowed' and 'highestTierName' in networkTopology simultaneously"
 MPI, MASTER = "mpi", "master"
+MOST_PODS, MOST_TASKS = 150_000, 500
+"""Pods that Kubernetes is made for (its page "Considerations for large clusters"); and tasks, each of whose pods may name all."""
 
 
 def problems(job: Job, plugins: Collection[str]) -> str:
@@ -40,6 +42,8 @@ def mistakes(job: Job, plugins: Collection[str], queue: str) -> str:
     the others."""
     if not job.spec.tasks:
         return NO_TASK
+    if found := too_large(job):
+        return found
     if MPI in job.spec.plugins and _flag(job.spec.plugins[MPI], MASTER) not in {task.name for task in job.spec.tasks}:
         return "The specified mpi master task was not found"
     return "".join(text for _, text in _mistakes(job, plugins, queue)).strip()
@@ -77,6 +81,15 @@ def _mistakes(job: Job, plugins: Collection[str], queue: str = "", *, fatal_only
     yield False, queue
     if has_cycle(spec.tasks):
         yield True, NO_CYCLE
+
+
+def too_large(job: Job) -> str:
+    """Return the problem of a Job that is larger than any cluster; empty where it is none."""
+    pods = sum(max(0, task.replicas) for task in job.spec.tasks)
+    for found, most, what in ((pods, MOST_PODS, "pods"), (len(job.spec.tasks), MOST_TASKS, "tasks")):
+        if found > most:
+            return f"the job has {found} {what}, {most} at most are served"
+    return ""
 
 
 def never_whole(job: Job) -> str:

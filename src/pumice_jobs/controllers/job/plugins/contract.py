@@ -112,6 +112,12 @@ def hosts(job: Job, task: Task) -> list[str]:
     return [host(job, task, index) for index in range(min(task.replicas, 1) if fixed else task.replicas)]
 
 
+def hosts_size(job: Job, task: Task) -> int:
+    """The length of those names with a character after each, at most, without making them."""
+    fixed = bool(_named_in(bytes(task.template))[0])
+    return (len(host(job, task, task.replicas)) + 1) * (min(task.replicas, 1) if fixed else task.replicas)
+
+
 @lru_cache(maxsize=4096)
 def _named_in(written: bytes) -> tuple[str, str]:
     """Host name and subdomain that a template says."""

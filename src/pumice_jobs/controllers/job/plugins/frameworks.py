@@ -18,12 +18,22 @@ from pumice_jobs.controllers.job.plugins.contract import (
     containers,
     host,
     hosts,
+    hosts_size,
     is_set,
     port_of,
     roles,
     task_named,
     variable,
 )
+
+MOST = 128 * 1024
+"""Bytes of one variable (MAX_ARG_STRLEN of Linux)."""
+
+
+def _fits(plugin: str, size: int) -> str:
+    """Return the problem of a plugin that puts so many bytes of names into a variable; empty where it is none."""
+    return f"plugin {plugin}: the names of all pods take {size} bytes, and a variable {MOST}" if size > MOST else ""
+
 
 MPI_PORT = 22
 MPI_PORT_NAME = "mpijob-port"
@@ -39,7 +49,10 @@ class Mpi(PodPlugin):
         add_port(containers(pod), MPI_PORT_NAME, port_of(flags, "port", MPI_PORT))
 
     def problem(self, job: Job, flags: Flags) -> str:
-        return "" if task_named(job, flags["master"]) else "The specified mpi master task was not found"
+        worker = task_named(job, flags["worker"])
+        if task_named(job, flags["master"]) is None:
+            return "The specified mpi master task was not found"
+        return _fits("mpi", hosts_size(job, worker)) if worker is not None else ""
 
 
 # -- tensorflow: TF_CONFIG, from which each process knows all others and its own place -------------------------------
@@ -61,6 +74,9 @@ class Tensorflow(PodPlugin):
         if mine:
             text = json.dumps({"cluster": cluster, "task": {"type": mine, "index": replica.index}}, separators=(",", ":"))
             add_env(containers(pod), variable("TF_CONFIG", text))
+
+    def problem(self, job: Job, flags: Flags) -> str:
+        return _fits("tensorflow", sum(hosts_size(job, task) for _, task in roles(job, flags, *ROLES)))
 
 
 # -- pytorch: where the first process listens, how many there are, and which one this is -----------------------------

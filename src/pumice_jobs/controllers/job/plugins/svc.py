@@ -20,10 +20,13 @@ from pumice_jobs.controllers.job.plugins.contract import (
     all_containers,
     beside,
     hosts,
+    hosts_size,
     is_set,
 )
 
 MOUNT = "/etc/volcano"
+MOST = 1024 * 1024
+"""Bytes of a ConfigMap's data."""
 
 
 class Svc(PodPlugin):
@@ -47,6 +50,10 @@ class Svc(PodPlugin):
 
     def following(self, job: Job, flags: Flags) -> Sequence[Follow]:
         return [Follow(CONFIGMAPS, _config_map(job), {"data": _data(job)}, lost=_pods_names(job))]
+
+    def problem(self, job: Job, flags: Flags) -> str:
+        size = 2 * sum(hosts_size(job, task) for task in job.spec.tasks)
+        return f"plugin svc: the names of all pods take {size} bytes, and a ConfigMap {MOST}" if size > MOST else ""
 
     def on_pod_create(self, pod: Json, replica: Replica, flags: Flags) -> None:
         job, every = replica.job, all_containers(pod)
