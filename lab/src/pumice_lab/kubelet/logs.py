@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,6 +17,8 @@ from pumice.ports.clock import Clock
 
 _FOLLOW_PAUSE = 0.1  # log files have no event of their own; a tenth of a second reads as "at once"
 _CHUNK = 1 << 16
+_BATCH = 512
+"""Lines that are read in one go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +65,22 @@ async def _pieces(path: Path, options: LogOptions, live: Callable[[], bool], clo
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open(path, "rb"))
         rotated = path.with_name(path.name + ".1")
-        older = [_wanted(rotated, options)] if rotated.exists() else []
-        lines = [*(line for source in older for line in source), *_read(file, options)]
-        if options.tail >= 0:
-            lines = list(_tail(lines, options.tail))
-        for start in range(0, len(lines), 512):
-            yield b"".join(_render(line, options) for line in lines[start : start + 512])
+        files = [*([stack.enter_context(open(rotated, "rb"))] if rotated.exists() else ()), file]
+        lines = (line for source in files for line in _read(source))
+        kept, ended = deque[Line](), 0
+        while batch := list(islice(lines, _BATCH)):
+            wanted = [line for line in batch if _passes(line, options)]
+            if options.tail < 0:
+                yield b"".join(_render(line, options) for line in wanted)
+            for line in wanted if options.tail >= 0 else ():  # a split line counts once
+                kept.append(line)
+                ended += not line.partial
+                while ended > options.tail:
+                    ended -= not kept.popleft().partial
+            await asyncio.sleep(0)  # a log may have half a million lines
+        last = [*kept]
+        for start in range(0, len(last), _BATCH):
+            yield b"".join(_render(line, options) for line in last[start : start + _BATCH])
             await asyncio.sleep(0)
         rest = b""
         while options.follow:
@@ -85,20 +98,14 @@ async def _pieces(path: Path, options: LogOptions, live: Callable[[], bool], clo
                 await clock.sleep(_FOLLOW_PAUSE)
 
 
-def _wanted(path: Path, options: LogOptions) -> list[Line]:
-    with open(path, "rb") as file:
-        return list(_read(file, options))
-
-
-def _read(file: BinaryIO, options: LogOptions) -> Iterator[Line]:
+def _read(file: BinaryIO) -> Iterator[Line]:
     while True:
         place = file.tell()
         raw = file.readline()
         if not raw.endswith(b"\n"):
             file.seek(place)  # a line that is still being written: left for ``follow``
             return
-        line = parse_line(raw)
-        if line and _passes(line, options):
+        if line := parse_line(raw):
             yield line
 
 
@@ -106,19 +113,6 @@ def _passes(line: Line, options: LogOptions) -> bool:
     if options.stream and line.stream.decode() != options.stream:
         return False
     return not options.since or _seconds(line.stamp) >= options.since
-
-
-def _tail(lines: list[Line], count: int) -> Iterator[Line]:
-    """The last ``count`` whole lines; a split line counts once."""
-    kept: deque[Line] = deque()
-    whole = 0
-    for line in reversed(lines):
-        if not line.partial:
-            whole += 1
-            if whole > count:
-                break
-        kept.appendleft(line)
-    yield from kept
 
 
 def _render(line: Line, options: LogOptions) -> bytes:
