@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -25,6 +25,7 @@ from tests.property.history.registry import Op, View
 from tests.property.plane import claim_judge, claim_kinds, judge, npu_judge, npu_kinds
 from tests.property.plane.claims import ClaimingNode, claims_effects
 from tests.property.plane.kinds import (
+    ADMITTED,
     BOUND,
     BOUNDED,
     CENTRAL,
@@ -38,10 +39,12 @@ from tests.property.plane.kinds import (
     PROCESSES,
     SLICED,
     URGENT,
+    WRONG,
 )
 from tests.property.plane.node import LIFE, NUMBER, Node, Running
 from tests.property.plane.npus import CHIP, CORE, CORES, MODEL, CutNode, HamiNode, NpuNode
 from tests.property.plane.processes import Connection, Doom, Fault, Process
+from tests.property.plane.webhooks import Desk, answered_by
 
 from pumice.apps.scheduler import daemon as scheduler
 from pumice.audit import claim_rules
@@ -65,6 +68,8 @@ CONFS = ("no shares", "NPUs cut on demand", "making room by importance", "capaci
          "cards by claim as well", "NPUs in HAMi's mode", "making room by importance", "capacity")  # fmt: skip
 """The configurations of the histories, in turn by seed: where queues had shares, a gang that was let in would keep others out, as
 in Volcano."""
+OF_CONF = {"by claim": CLAIMS, "name: capacity": ADMITTED, "MindCluster": CUT, "AscendHAMi": HAMI}
+"""The plane of a configuration, by what is said in it."""
 BIND_PHASES = ("volcano.sh/bind-phase", "hami.io/bind-phase")
 LEASE, HANDED_OUT = "volcano", "pumice.io/vgpu-handed-out"
 STORM = 400
@@ -93,7 +98,7 @@ class PlaneDoor(Door):
         super().__init__(conf, rng)
         self.makes_room, self.bounds_queues = "preempt" in conf, "name: capacity" in conf
         self.claims = "by claim" in conf
-        self.name = CLAIMS if self.claims else CUT if "MindCluster" in conf else HAMI if "AscendHAMi" in conf else PLANE
+        self.name = next((name for word, name in OF_CONF.items() if word in conf), PLANE)
         self.clock = VirtualClock()
         self.struck: Counter[tuple[str, str]] = Counter()
         self.faults = 0
@@ -119,6 +124,7 @@ class PlaneDoor(Door):
         self.root = Path(tempfile.mkdtemp(prefix="plane", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
         self.nodes = {name: self._node(name, Random(rng.random())) for name in NODES}
         self.processes: dict[str, Process] = {}
+        self.desk = Desk()
 
     def beginning(self, view: View, rng: Random) -> list[Op]:
         return []
@@ -129,6 +135,8 @@ class PlaneDoor(Door):
         return sort(name, _cards(name, npus=sort is not whole), self.root / name, rng, self._started)
 
     async def begin(self) -> None:
+        self._leave = ExitStack()
+        self._leave.enter_context(answered_by(self.desk))
         self.hands: FaultyCluster = await faulty_cluster(self.clock)
         self.api = self.hands.api
         await self.hands.create(kinds.CONFIGMAPS, {"metadata": {"name": SCHEDULER_CONFIGMAP, "namespace": SYSTEM},
@@ -141,6 +149,8 @@ class PlaneDoor(Door):
             runs[f"kubelet {node.name}"], runs[f"plugin {node.name}"] = node.run_kubelet, node.run_plugin
             if isinstance(node, ClaimingNode):
                 runs[f"driver {node.name}"] = node.run_driver
+        if self.name == ADMITTED:
+            runs["webhook"] = self.desk.run
         names = (*PROCESSES, *(name for name in runs if name not in PROCESSES))
         for name in names:
             self.processes[name] = Process(name, self.api, runs[name], Random(self.rng.random()), self.struck, self._written)
@@ -150,6 +160,8 @@ class PlaneDoor(Door):
                 self.processes[f"driver {node.name}"].on_kill = node.claim_link.cut
         if self.claims:
             await self._name_claims()
+        if self.name == ADMITTED:
+            self.processes["webhook"].on_kill = self.desk.cut
         for name in names:
             self.processes[name].start()
             if name not in CENTRAL:
@@ -369,6 +381,9 @@ class PlaneDoor(Door):
         if self.claims:
             for text in self._wrong_claims():
                 self.checker.complain("claims", text)
+        for key in self.store.tables["Job"] if self.name == ADMITTED else ():
+            if key.startswith(f"default/{WRONG}"):
+                self.checker.complain("admission", f"Job {key} is there, which no webhook lets in")
         for text in judge.over(self._running(), nodes):
             self.checker.complain("over", text)
         runs = {pod["metadata"]["uid"] for pod, _, _ in self._running()}
@@ -402,6 +417,7 @@ class PlaneDoor(Door):
                 if process.alive:
                     process._cancel()
             await asyncio.gather(*(p.task for p in self.processes.values() if p.task is not None), return_exceptions=True)
+            self._leave.close()
             shutil.rmtree(self.root, ignore_errors=True)
 
     async def _calm(self) -> None:
@@ -530,8 +546,8 @@ def _stored(resource: Resource) -> str:
 
 
 def _bound(pod: Json) -> Json:
-    """Return a pod without the shares that its owner alone says it has: it asks for NPUs."""
-    if not npu_judge.asks(pod):
+    """Return a pod without the shares that its owner alone says it has: it asks for NPUs, or has a claim."""
+    if not (npu_judge.asks(pod) or pod["spec"].get("resourceClaims")):
         return pod
     notes = {key: text for key, text in pod["metadata"].get("annotations", {}).items() if key != HELD}
     return {**pod, "metadata": {**pod["metadata"], "annotations": notes}}

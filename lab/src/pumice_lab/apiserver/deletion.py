@@ -26,7 +26,7 @@ def delete(objects: Objects, kind: Kind, namespace: str, name: str, asked: Json,
     admission.on_delete(kind, name)
     objects.mutated("DELETE", kind, value, value, options)
     objects.judged("DELETE", kind, value, value, options)
-    old = copy.deepcopy(value)
+    before = copy.deepcopy(metadata)
     _note_propagation(kind, metadata, asked, orphans=strategy.orphans_by_default)
     if kind.id == ("batch", "Job") and not asked.keys() & {"propagationPolicy", "orphanDependents"}:
         options.warn(_KEPT)
@@ -35,7 +35,7 @@ def delete(objects: Objects, kind: Kind, namespace: str, name: str, asked: Json,
     if metadata.get("deletionTimestamp"):
         left = metadata.get("deletionGracePeriodSeconds") or 0
         if grace >= left and (grace or holds):
-            if metadata != old["metadata"] and not options.dry_run:
+            if metadata != before and not options.dry_run:
                 storage.put(stored.resource, namespace, name, value, expect=stored.revision)
             return value, False
     if not grace and not holds:

@@ -198,14 +198,15 @@ def annotated(
     node: str, pods: Iterable[Json], published: Mapping[str, PodDevices], holders: Collection[str]
 ) -> dict[str, str]:
     """Return by UUID the pods with annotated shares of a card, by their annotations and by what the node's plugin has
-    ``published``; under the empty UUID those of ``holders``, the kubelet's record, whose cards are unknown."""
+    ``published``; under the empty UUID those of ``holders``, the kubelet's record, whose cards are unknown. Of a pod that asks
+    for no device the annotations are its owner's words alone."""
     found: dict[str, list[str]] = {}
     unnamed = []
     for pod in pods:
         meta, notes = pod["metadata"], pod["metadata"].get("annotations") or {}
         if _ended(pod):
             continue
-        own = notes.get(names.VGPU_IDS, "") if notes.get(names.VGPU_NODE) == node else ""
+        own = notes.get(names.VGPU_IDS, "") if notes.get(names.VGPU_NODE) == node and _asks_for_devices(pod) else ""
         parts = [*parse_pod_devices(own).containers]
         parts += published[meta["uid"]].containers if meta["uid"] in published else ()
         cards = {device.uuid for part in parts for device in part}
@@ -217,6 +218,12 @@ def annotated(
     if unnamed:
         said[""] = f"pods {', '.join(unnamed)} hold cards of this node that no annotation names"
     return said
+
+
+def _asks_for_devices(pod: Json) -> bool:
+    """Return whether a container is limited in a resource of somebody's domain, as all are that device plugins serve."""
+    containers = (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"])
+    return any("/" in name for one in containers for name in (one.get("resources") or {}).get("limits") or ())
 
 
 def _ended(pod: Json) -> bool:

@@ -438,7 +438,7 @@ def test_a_uid_that_is_a_path_or_none_is_refused_at_both_doors(tmp_path: Path, u
 
 @pytest.mark.parametrize("notes", [
     {"volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,x,y:;;:,,,,;" * 200}, {"volcano.sh/vgpu-ids-new": "\0\n;:,"},
-    {"volcano.sh/vgpu-ids-new": ",,,"},
+    {"volcano.sh/vgpu-ids-new": ",,,"}, {"volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,1000,10:;"},  # it asks for no device
 ])  # fmt: skip
 def test_annotations_that_mean_nothing_stop_neither_claims_nor_slices(tmp_path: Path, notes: dict[str, str]) -> None:
     async def work() -> None:

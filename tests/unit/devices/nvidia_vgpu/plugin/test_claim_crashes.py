@@ -46,7 +46,8 @@ class Api:
             return {"items": [self._claim(name) for name in self.claims]}
         assert resource == PODS
         notes = {"volcano.sh/vgpu-node": "n1", "volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,1000,10:;"}
-        pod = {"metadata": {"namespace": "default", "name": "p", "uid": "p", "annotations": notes}, "spec": {"containers": []}}
+        limits = {"containers": [{"resources": {"limits": {"volcano.sh/vgpu-number": "1"}}}]}
+        pod = {"metadata": {"namespace": "default", "name": "p", "uid": "p", "annotations": notes}, "spec": limits}
         return {"items": [pod] if self.annotated else []}
 
     def _claim(self, name: str) -> Any:

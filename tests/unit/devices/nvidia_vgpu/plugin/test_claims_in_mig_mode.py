@@ -287,7 +287,8 @@ def pod_p(phase: str = "Running") -> Any:
     """It has a share of another card too: what the kubelet's record says of it is explained by that."""
     notes = {"volcano.sh/vgpu-node": "n1", "volcano.sh/vgpu-ids-new": "GPU-1,NVIDIA,1000,10:;"}
     meta = {"uid": "p", "name": "p", "namespace": "default", "annotations": notes}
-    return {"metadata": meta, "spec": {"containers": []}, "status": {"phase": phase}}
+    limits = {"volcano.sh/vgpu-number": "1"}
+    return {"metadata": meta, "spec": {"containers": [{"resources": {"limits": limits}}]}, "status": {"phase": phase}}
 
 
 class Hand(SystemClock):
