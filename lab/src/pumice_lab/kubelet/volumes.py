@@ -7,6 +7,7 @@ import binascii
 import contextlib
 import os
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from pumice_lab.volume_sources import sources
 POD_LIMIT = 64 * 1024 * 1024
 """Bytes that a pod's volumes show of API objects: one of a megabyte may be named at ten thousand paths."""
 ROOT_CA = "kube-root-ca.crt"
+_SHOWN = ("configMap", "secret", "downwardAPI", "projected")
+"""Volumes that show API objects; a container may not write into them, as with the kubelet."""
 _MADE_BY_TYPE = {"", "DirectoryOrCreate", "FileOrCreate"}
 Json = Mapping[str, Any]
 Files = dict[str, tuple[bytes, int]]  # path -> (content, mode)
@@ -120,8 +123,7 @@ class PodVolumes:
     @property
     def refreshable(self) -> bool:
         """True when some volume shows API objects that may change."""
-        kinds = ("configMap", "secret", "downwardAPI", "projected")
-        return any(kind in volume for volume in self.pod["spec"].get("volumes") or () for kind in kinds)
+        return any(kind in volume for volume in self.pod["spec"].get("volumes") or () for kind in _SHOWN)
 
     async def refresh(self, pod: Json) -> None:
         """Write what changed since; a source that is gone keeps its last content. Never raises."""
@@ -151,6 +153,8 @@ class PodVolumes:
 
     async def _set_up(self, volume: Json) -> Path:
         place = self.directory / "volumes" / str(volume["name"])
+        if any(kind in volume for kind in _SHOWN):
+            self._read_only.add(volume["name"])
         if "persistentVolumeClaim" in volume:
             return await self._claimed(volume["name"], volume["persistentVolumeClaim"])
         if "hostPath" in volume:
@@ -269,12 +273,24 @@ def _write_files(place: Path, files: Files) -> None:
         if not Path(os.path.normpath(path)).is_relative_to(place):
             raise VolumeNotReady(f"{name!r} leads out of the volume")
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_file() and path.read_bytes() == content:
+        if _holds(path, content):
             continue
         draft = path.with_name(f".{path.name}.new")
-        draft.write_bytes(content)
+        draft.unlink(missing_ok=True)
+        with draft.open("xb") as file:
+            file.write(content)
         draft.chmod(mode)
         draft.replace(path)  # a reader sees the old file or the new one
     wanted = {place / name for name in files}
     for path in [p for p in place.rglob("*") if p.is_file() and p not in wanted]:
         path.unlink()
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    """Return whether a file has this content. Whatever else somebody has put there is neither opened nor read: a pipe would be
+    waited for, a file without end fill the memory."""
+    try:
+        found = path.lstat()
+        return stat.S_ISREG(found.st_mode) and found.st_size == len(content) and path.read_bytes() == content
+    except OSError:
+        return False

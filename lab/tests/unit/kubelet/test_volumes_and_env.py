@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,32 @@ def test_a_config_map_volume_holds_its_keys_and_follows_changes(on_node: OnNode)
         await here.settle(65)
         assert {p.name: p.read_text() for p in folder.iterdir()} == {"one": "new"}
         assert folder.stat().st_ino == before  # containers have this folder mounted
+
+    on_node(work)
+
+
+def test_a_volume_of_a_map_is_read_only_and_nothing_that_lies_in_its_place_holds_the_kubelet_up(
+    on_node: OnNode,
+) -> None:
+    async def work(world: World) -> None:
+        await world.kube.create(CONFIGMAPS, {"metadata": {"name": "m"}, "data": {"a": "1", "b": "2", "c": "3"}}, "default")
+        await world.pod("p", container={"volumeMounts": [{"name": "v", "mountPath": "/m"}]},
+                        volumes=[{"name": "v", "configMap": {"name": "m"}}])  # fmt: skip
+        await world.settle(2)
+        (mount,) = [mount for mount in world.runtime.started[-1].mounts if mount.target == "/m"]
+        assert mount.read_only
+        place = Path(mount.source)
+        for name in ("a", "b", "c"):
+            (place / name).unlink()
+        os.mkfifo(place / "a")
+        os.mkfifo(place / ".b.new")
+        reader = os.open(place / ".b.new", os.O_RDONLY | os.O_NONBLOCK)
+        with open(place / "c", "wb") as file:
+            file.truncate(1 << 42)
+        await world.settle(100)
+        os.close(reader)
+        found = {name: (place / name).is_file() and (place / name).stat().st_size for name in ("a", "b", "c")}
+        assert found == {"a": 1, "b": 1, "c": 1}
 
     on_node(work)
 
