@@ -132,6 +132,20 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, tor
     torch.cuda.synchronize()
 print("aten::add_" in {event.key for event in traced.key_averages()})
 """
+RANK = """
+import os, torch, torch.distributed
+rank = int(os.environ["LOCAL_RANK"])
+torch.distributed.init_process_group("gloo")
+torch.cuda.set_device(rank)
+held = torch.empty(2000 << 20, dtype=torch.uint8, device="cuda")
+torch.distributed.barrier()
+try:
+    torch.empty(1000 << 20, dtype=torch.uint8, device="cuda")
+except torch.cuda.OutOfMemoryError:
+    print(f"rank {rank} of {torch.distributed.get_world_size()}: {torch.cuda.mem_get_info()[1] >> 20} MiB", flush=True)
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()
+"""
 REFUSED = """
 import torch
 ones = torch.ones(4, 4, device="cuda")
@@ -182,6 +196,20 @@ def test_a_loop_of_allocations_ends_at_the_limit_and_names_it(one_card: OneMachi
     assert f"/   {LIMIT}MiB" in reported["shown"]
     assert reported["again"] > 0, "what was given back is there again"
     assert 0 < one_card.machine.peak(0) <= LIMIT * MIB
+
+
+def test_each_rank_of_torchrun_has_the_share_of_its_own_card(tmp_path: Path, torch_python: str) -> None:
+    """The recipe of docs/how-to/one-machine.md."""
+    machine = OneMachine(tmp_path / "machine", "2xA100-SXM4-40GB")
+    (tmp_path / "train.py").write_text(RANK)
+    torchrun = [torch_python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(tmp_path / "train.py")]
+    try:
+        done = machine.run("--gpus", "2", "--memory", str(LIMIT), "--", *torchrun)
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.splitlines()) == [f"rank {rank} of 2: {LIMIT} MiB" for rank in (0, 1)]
+        assert all(2000 * MIB < machine.machine.peak(card) <= LIMIT * MIB for card in (0, 1))
+    finally:
+        machine.close()
 
 
 def test_two_programs_share_a_card_and_each_is_shown_its_share(one_card: OneMachine, torch_python: str) -> None:

@@ -114,6 +114,39 @@ def test_an_open_page_shows_what_changes_without_being_loaded_again() -> None:
     look(at)
 
 
+HUNDREDS = """async (times) => {
+  for (let i = 0; i < times; i++) {
+    tag = "";
+    document.querySelector("main").append(document.createElement("p"));
+    await refresh();
+  }
+}"""
+
+
+def test_a_tab_that_is_left_open_for_hundreds_of_changes_grows_no_more_and_is_live_still() -> None:
+    """A tab that hears of something each minute of a day loads itself 1,440 times."""
+
+    async def at(browser: Browser, page: OpenPage, cluster: FakeCluster) -> None:
+        async with tab(browser, page) as shown:
+            devtools = await shown.context.new_cdp_session(shown)
+
+            async def counted(times: int) -> dict[str, int]:
+                await shown.evaluate(HUNDREDS, times)
+                await devtools.send("HeapProfiler.collectGarbage")
+                found: dict[str, int] = await devtools.send("Memory.getDOMCounters")
+                return found
+
+            before = await counted(30)
+            after = await counted(300)
+            assert all(after[what] <= 1.1 * before[what] + 10 for what in before), (before, after)
+            assert page.server.streams == 1
+            await shown.goto(f"{page.address}/pods")
+            cluster.put(pod("newcomer", mib=100))
+            await shown.wait_for_selector("text=default/newcomer", timeout=60_000)
+
+    look(at)
+
+
 def test_a_page_whose_server_was_started_anew_asks_for_the_new_token() -> None:
     async def at(browser: Browser, page: OpenPage, cluster: FakeCluster) -> None:
         async with tab(browser, page, tolerated=("401", "404")) as shown:
