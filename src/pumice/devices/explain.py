@@ -96,12 +96,7 @@ def _less(pod: Pod, kind: str, name: str, word: str, what_if: WhatIf, *, all_of_
     worth writing: 101 per cent are read as all of the memory."""
     if not name:
         return
-    requested: dict[int, list[int]] = {}
-    for at, container in enumerate(pod.spec.containers):
-        value = amount_of(container, name)
-        if value is not None and value > 1:
-            requested.setdefault(value, []).append(at)
-    for value, containers in sorted(requested.items(), reverse=True):
+    for value, containers in sorted(_requested(pod, name).items(), reverse=True):
         change = _search(pod, kind, name, word, containers, value, what_if)
         if change is not None:
             if change.best > all_of_it:
@@ -114,21 +109,23 @@ def _less(pod: Pod, kind: str, name: str, word: str, what_if: WhatIf, *, all_of_
 def _search(pod: Pod, kind: str, name: str, word: str, containers: Sequence[int], wanted: int,
             what_if: WhatIf) -> Change | None:  # fmt: skip
     """Bisect between 1 and ``wanted``, which does not fit: the answer fits and the next value does not, by construction."""
-    low, high = 1, min(wanted, INT32_MAX)
-    node = what_if.fits(with_amount(pod, name, low, containers))
+    node = what_if.fits(with_amount(pod, name, 1, containers))
     if not node:
         return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = what_if.fits(with_amount(pod, name, middle, containers))
-        if found:
-            low, node = middle, found
-        else:
-            high = middle
-    better, smaller = with_amount(pod, name, low, containers), with_amount(pod, name, high, containers)
+    low, found = _most(pod, name, containers, min(wanted, INT32_MAX), what_if)
+    better, smaller = with_amount(pod, name, low, containers), with_amount(pod, name, low + 1, containers)
     if what_if.fits(smaller):
         return None  # only where the wanted amount was beyond any range
-    return Change(kind, _asking(name, word, low, wanted), node, better, wanted, low, (smaller,))
+    return Change(kind, _asking(name, word, low, wanted), found or node, better, wanted, low, (smaller,))
+
+
+def _requested(pod: Pod, name: str) -> dict[int, list[int]]:
+    """The amounts above 1 that containers ask for, with these."""
+    found: dict[int, list[int]] = {}
+    for at, container in enumerate(pod.spec.containers):
+        if (value := amount_of(container, name) or 0) > 1:
+            found.setdefault(value, []).append(at)
+    return found
 
 
 def _asking(name: str, word: str, best: int, wanted: int) -> str:
@@ -181,7 +178,7 @@ def _combined(pod: Pod, device_types: Sequence[DeviceSharing], what_if: WhatIf) 
         if what_if.fits(whole):
             current = whole
             continue
-        low = _most(current, name, containers, wanted, what_if)
+        low, _ = _most(current, name, containers, wanted, what_if)
         current = with_amount(current, name, low, containers)
         whole_cards = not any(name in pod.spec.containers[at].resources.limits for at in containers)
         parts.append(f"{name}: {low} instead of {'a whole card' if whole_cards else wanted}")
@@ -200,28 +197,23 @@ def _combined(pod: Pod, device_types: Sequence[DeviceSharing], what_if: WhatIf) 
 def _amounts(pod: Pod, tunables: Tunables, what_if: WhatIf) -> Iterator[tuple[str, Sequence[int], int]]:
     """(resource, containers, what they ask for), the dearest first."""
     for name in filter(None, (tunables.count, tunables.cores, tunables.percent, tunables.memory)):
-        requested: dict[int, list[int]] = {}
-        for at, container in enumerate(pod.spec.containers):
-            value = amount_of(container, name)
-            if value is not None and value > 1:
-                requested.setdefault(min(value, INT32_MAX), []).append(at)
-        for value, containers in sorted(requested.items()):
-            yield name, containers, value
+        for value, containers in sorted(_requested(pod, name).items()):
+            yield name, containers, min(value, INT32_MAX)
     whole = _whole_cards(pod, tunables)
     if whole and tunables.memory:
         yield tunables.memory, whole, what_if.largest() + 1
 
 
-def _most(pod: Pod, name: str, containers: Sequence[int], wanted: int, what_if: WhatIf) -> int:
-    """The largest amount below ``wanted`` that fits, by bisection; 1 is known to fit."""
-    low, high = 1, wanted
+def _most(pod: Pod, name: str, containers: Sequence[int], wanted: int, what_if: WhatIf) -> tuple[int, str]:
+    """The largest amount below ``wanted`` that fits, by bisection, and where; 1 is known to fit, and ``wanted`` not to."""
+    low, high, node = 1, wanted, ""
     while high - low > 1:
         middle = (low + high) // 2
-        if what_if.fits(with_amount(pod, name, middle, containers)):
-            low = middle
+        if found := what_if.fits(with_amount(pod, name, middle, containers)):
+            low, node = middle, found
         else:
             high = middle
-    return low
+    return low, node
 
 
 # -- another mode, a constraint less ------------------------------------------------------------------------------
