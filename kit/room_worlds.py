@@ -213,11 +213,7 @@ class Everything:
 
 
 def running_cycle(world: World) -> Cycle:
-    engine = world.engine
-    cycle = Cycle(engine.state, engine.framework, engine.placer, world.now, "")
-    for plugin in engine.framework.plugins:
-        plugin.open(cycle)
-    return cycle
+    return world.engine.open_cycle(world.now, plugins=True)
 
 
 # -- Clusters that are full, and configurations by which room is made in them

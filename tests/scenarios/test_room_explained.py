@@ -15,6 +15,7 @@ from pumice.cli.main import main
 from pumice.model.errors import BadInput
 from pumice.scheduler.explaining.explain import explain_known
 from pumice.scheduler.explaining.what_if import explain_preemption
+from pumice.wire.volcano import stamp
 
 
 def said(world: World, name: str) -> list[str]:
@@ -41,6 +42,15 @@ def test_where_nobody_can_make_room_everybodys_reason_is_told() -> None:
     found = explain_preemption(world.engine, "default", "late", world.now)
     assert found.summary == "preempt and reclaim can make no room for it"
     assert [n.stays for n in found.neighbours] == ["its priority 5 is not lower than 5"]
+
+
+def test_a_pod_whose_cooldown_time_is_over_is_told_to_go() -> None:
+    world = World(BUNDLES.replace("  - name: conformance\n", "  - name: conformance\n  - name: cdp\n"))
+    rested = pod("low", mib=8000, priority=1, annotations={"volcano.sh/cooldown-time": "60s"})
+    full(world, node("n1", cards=1, mib=8000), rested)
+    rested["status"]["startTime"] = stamp(world.now - 61)
+    world.add(rested, pod("late", mib=8000, priority=5))
+    assert said(world, "late") == ["n1 default/low card 0: 8000 MiB: goes"]
 
 
 def test_the_books_are_as_before_and_a_pod_that_has_a_place_is_told_so() -> None:

@@ -110,6 +110,15 @@ class Engine:
         cycle = Cycle(self.state, self.framework, self.placer, now, uuid, budget, tick, wall, at_least, heard)
         return run(cycle, self.actions)
 
+    def open_cycle(self, now: float, *, plugins: bool = False) -> Cycle:
+        """Return a cycle for questions, which decides nothing: the cluster is shared out among the queues as they stand now, and
+        the ``plugins`` are open."""
+        cycle = Cycle(self.state, self.framework, self.placer, now, "", wall=now)
+        self.framework.open_queues(cycle)
+        for plugin in self.framework.plugins if plugins else ():
+            plugin.open(cycle)
+        return cycle
+
     def has_work(self, now: float) -> bool:
         """Return whether a cycle now could do anything."""
         return self.stirred or self._due <= now

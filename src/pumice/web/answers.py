@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.explaining.explain import as_json, explain, explain_known
 from pumice.scheduler.explaining.queues import QueueView, views_as_they_are
@@ -36,7 +35,7 @@ _encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(Sit
 def situation(engine: Engine, now: float) -> bytes:
     """Work it out. The engine should not be used further: it is a child's."""
     engine.cycle(now)
-    engine.framework.open_queues(Cycle(engine.state, engine.framework, engine.placer, now, ""))
+    engine.open_cycle(now)
     groups = (job for job in engine.state.jobs.values() if job.group is not None)
     return _encode(Situation(
         now, tuple(views_as_they_are(engine)), tuple(as_they_wait(engine)),

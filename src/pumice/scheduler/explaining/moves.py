@@ -81,10 +81,7 @@ def question(engine: Engine, goal: Goal, now: float, limits: Limits) -> Question
     engine.actions = [(name, action) for name, action in engine.actions if name in PLACING]
     job, named = _named(engine, goal)
     engine.cycle(now)
-    cycle = Cycle(engine.state, engine.framework, engine.placer, now, "", wall=now)
-    engine.framework.open_queues(cycle)
-    for plugin in engine.framework.plugins:
-        plugin.open(cycle)
+    cycle = engine.open_cycle(now, plugins=True)
     trial = Trial(cycle, limits.looks)
     if job is None:
         assert isinstance(goal, ForCards)

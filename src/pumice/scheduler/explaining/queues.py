@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from pumice.devices.protocol import DeviceRequest, NodeCards
 from pumice.model.errors import BadInput
-from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.plugins.shares import entitled
 from pumice.scheduler.state.device_table import NodeDevices
@@ -61,7 +60,7 @@ def queue_views(engine: Engine, now: float) -> list[QueueView]:
     """All queues that have an object, parents before their children, as they stand after a cycle: only then is it known why their
     jobs wait, and which of their pods no node can ever hold, for which a queue deserves nothing."""
     engine.cycle(now)
-    engine.framework.open_queues(Cycle(engine.state, engine.framework, engine.placer, now, ""))
+    engine.open_cycle(now)
     return views_as_they_are(engine)
 
 

@@ -68,7 +68,7 @@ class Payer:
         def pays(choice: Choice) -> bool:
             nonlocal opened
             if not opened:  # only where a node takes the pod at all: with many queues this is the dear part
-                self._open()
+                self.engine.open_cycle(self.now)
                 opened = True
             return self._pays(cls, choice)
 
@@ -81,7 +81,7 @@ class Payer:
     def short(self) -> str:
         """By which of its own limits the queue cannot take the pod as it is, whatever its cards; empty where it can."""
         queue, amounts = self.queue, self.task.amounts
-        self._open()
+        self.engine.open_cycle(self.now)
         if self.engine.framework.allocatable(queue, self.task.cls.amounts):
             return ""
         wanted = {name: value + queue.allocated.get(name, 0) for name, value in amounts.items()}
@@ -101,11 +101,6 @@ class Payer:
     def _ask(self, cls: PodClass, sign: int, aside: bool = False) -> None:
         (add if sign > 0 else subtract)(self.queue.pending, cls.demand)
         self.queue.device_request(cls, sign, aside)
-
-    def _open(self) -> None:
-        """Let the plugins share the cluster out among the queues as their books are now."""
-        engine = self.engine
-        engine.framework.open_queues(Cycle(engine.state, engine.framework, engine.placer, self.now, ""))
 
     def _pays(self, cls: PodClass, choice: Choice) -> bool:
         framework = self.engine.framework
@@ -236,10 +231,7 @@ def explain_preemption(engine: Engine, namespace: str, name: str, now: float) ->
         return PreemptionView(key, f"is {task.status.label}: no room is made for it", "")
     engine.actions = [(name, action) for name, action in engine.actions if name in PLACING]
     engine.cycle(now)  # what is idle is given away first, and jobs are started
-    cycle = Cycle(engine.state, engine.framework, engine.placer, now, "")
-    engine.framework.open_queues(cycle)
-    for plugin in engine.framework.plugins:
-        plugin.open(cycle)
+    cycle = engine.open_cycle(now, plugins=True)
     scopes = _scopes(cycle, engine)
     if task.status is not Status.PENDING:
         return PreemptionView(key, f"{task.node} takes it: no room is to be made", "", ((task.name, task.node),))
