@@ -31,12 +31,11 @@ from pumice.effects.vocabulary import (
     SchedulerEffect,
 )
 from pumice.scheduler.engine import Engine
+from pumice.scheduler.inputs import KINDS, Drop, Put
 from pumice.scheduler.state.state import State
 from pumice.wire.names import QUEUE_GATE
-from pumice.wire.objects import ConfigMap, Node, Pod, ResourceQuota, convert
+from pumice.wire.objects import Pod, convert
 from pumice.wire.scheduler_conf import SchedulerConf, parse_scheduler_conf
-from pumice.wire.topology import HyperNode
-from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 from pumice_lab.first_objects import SCHEDULER_CONF
 
 Json = dict[str, Any]
@@ -109,59 +108,24 @@ class World:
 
     def report(self, obj: Json) -> None:
         """The watch event of an object as it is."""
-        state, value = self.engine.state, copy.deepcopy(obj)
-        match obj["kind"]:
-            case "Node":
-                state.bookings.put_node(convert(Node, value))
-            case "Pod":
-                state.pods.put(convert(Pod, value), self.now)
-            case "PodGroup":
-                state.groups.put_group(convert(PodGroup, value))
-            case "Queue":
-                state.groups.put_queue(convert(Queue, value))
-            case "PodDisruptionBudget":
-                state.budgets.put(value)
-            case "ResourceQuota":
-                state.quotas.put(convert(ResourceQuota, value))
-            case "HyperNode":
-                state.hyper_nodes.put(convert(HyperNode, value))
-            case "PriorityClass":
-                state.groups.put_priority_class(convert(PriorityClass, value))
-            case "ConfigMap":
-                self._report(value, gone=False)
+        if obj["kind"] == "Pod":
+            self.engine.state.pods.put(convert(Pod, copy.deepcopy(obj)), self.now)
+        else:
+            self._enter(Put, obj)
 
-    def _report(self, obj: Json, *, gone: bool) -> None:
-        """The watch event of a ConfigMap that some device type follows."""
-        found = convert(ConfigMap, obj)
-        for source in {
-            source for device_type in self.engine.device_types for source in device_type.reports if source.names(found)
-        }:
-            self.engine.state.bookings.put_report(self._key(obj), None if gone else source.read(found))
+    def _enter(self, what: type[Put] | type[Drop], obj: Json) -> None:
+        """Tell the engine of an object but a pod, as informers do."""
+        value, slice_ = copy.deepcopy(obj), KINDS[obj["kind"]].slice_
+        what(obj["kind"], value if slice_ is None else convert(slice_, value)).apply(self.engine)
 
     def remove(self, kind: str, key: str) -> None:
         obj = self._table(kind).pop(key, None)
         if obj is None:
             return
-        state = self.engine.state
-        match kind:
-            case "Node":
-                state.bookings.drop_node(key)
-            case "Pod":
-                self.forget_pod(obj)
-            case "PodGroup":
-                state.groups.drop_group(convert(PodGroup, obj))
-            case "Queue":
-                state.groups.drop_queue(key)
-            case "PriorityClass":
-                state.groups.drop_priority_class(key)
-            case "PodDisruptionBudget":
-                state.budgets.drop(obj)
-            case "ResourceQuota":
-                state.quotas.drop(*key.split("/"))
-            case "HyperNode":
-                state.hyper_nodes.drop(key)
-            case "ConfigMap":
-                self._report(obj, gone=True)
+        if kind == "Pod":
+            self.forget_pod(obj)
+        else:
+            self._enter(Drop, obj)
 
     def forget_pod(self, obj: Json) -> None:
         """The watch event of a pod that is gone."""

@@ -10,7 +10,6 @@ import json
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,45 +19,50 @@ from pumice.effects.vocabulary import Bind, PodCondition
 from pumice.model.errors import BadInput, nearest
 from pumice.ports.cluster import Resource
 from pumice.scheduler.engine import Engine
+from pumice.scheduler.inputs import KINDS, put_first_queues
 from pumice.scheduler.state.state import State
 from pumice.wire import kinds, names, volcano
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.device_config_text import parse_device_config
-from pumice.wire.objects import ConfigMap, Node, Pod, ResourceQuota, Workload, convert, is_read
+from pumice.wire.objects import Pod, convert, is_read
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
-from pumice.wire.topology import HyperNode
-from pumice.wire.volcano import PodGroup, PriorityClass, Queue
 
 KIND = "PumiceCase"
 VERSION = 1
-SLICES: Mapping[str, tuple[Resource, type[Any] | None]] = {
-    "namespaces": (kinds.NAMESPACES, None),
-    "nodes": (kinds.NODES, Node),
-    "queues": (volcano.QUEUES, Queue),
-    "resourceQuotas": (kinds.RESOURCE_QUOTAS, ResourceQuota),
-    "hyperNodes": (volcano.HYPER_NODES, HyperNode),
-    "disruptionBudgets": (kinds.DISRUPTION_BUDGETS, None),
-    "services": (kinds.SERVICES, Workload),
-    "replicationControllers": (kinds.REPLICATION_CONTROLLERS, Workload),
-    "replicaSets": (kinds.REPLICA_SETS, Workload),
-    "statefulSets": (kinds.STATEFUL_SETS, Workload),
-    "priorityClasses": (kinds.PRIORITY_CLASSES, PriorityClass),
-    "podGroups": (volcano.POD_GROUPS, PodGroup),
-    "claims": (kinds.PERSISTENT_VOLUME_CLAIMS, None),
-    "volumes": (kinds.PERSISTENT_VOLUMES, None),
-    "storageClasses": (kinds.STORAGE_CLASSES, None),
-    "csiNodes": (kinds.CSI_NODES, None),
-    "csiDrivers": (kinds.CSI_DRIVERS, None),
-    "csiStorageCapacities": (kinds.CSI_STORAGE_CAPACITIES, None),
-    "volumeAttachments": (kinds.VOLUME_ATTACHMENTS, None),
-    "deviceClasses": (kinds.DEVICE_CLASSES, None),
-    "resourceSlices": (kinds.RESOURCE_SLICES, None),
-    "resourceClaimTemplates": (kinds.RESOURCE_CLAIM_TEMPLATES, None),
-    "resourceClaims": (kinds.RESOURCE_CLAIMS, None),
-    "deviceReports": (kinds.CONFIGMAPS, ConfigMap),
-    "pods": (kinds.PODS, Pod),
+REPORTS = "deviceReports"
+KINDS_KEPT: Mapping[str, tuple[Resource, str]] = {
+    "namespaces": (kinds.NAMESPACES, "Namespace"),
+    "nodes": (kinds.NODES, "Node"),
+    "queues": (volcano.QUEUES, "Queue"),
+    "resourceQuotas": (kinds.RESOURCE_QUOTAS, "ResourceQuota"),
+    "hyperNodes": (volcano.HYPER_NODES, "HyperNode"),
+    "disruptionBudgets": (kinds.DISRUPTION_BUDGETS, "PodDisruptionBudget"),
+    "services": (kinds.SERVICES, "Service"),
+    "replicationControllers": (kinds.REPLICATION_CONTROLLERS, "ReplicationController"),
+    "replicaSets": (kinds.REPLICA_SETS, "ReplicaSet"),
+    "statefulSets": (kinds.STATEFUL_SETS, "StatefulSet"),
+    "priorityClasses": (kinds.PRIORITY_CLASSES, "PriorityClass"),
+    "podGroups": (volcano.POD_GROUPS, "PodGroup"),
+    "claims": (kinds.PERSISTENT_VOLUME_CLAIMS, "PersistentVolumeClaim"),
+    "volumes": (kinds.PERSISTENT_VOLUMES, "PersistentVolume"),
+    "storageClasses": (kinds.STORAGE_CLASSES, "StorageClass"),
+    "csiNodes": (kinds.CSI_NODES, "CSINode"),
+    "csiDrivers": (kinds.CSI_DRIVERS, "CSIDriver"),
+    "csiStorageCapacities": (kinds.CSI_STORAGE_CAPACITIES, "CSIStorageCapacity"),
+    "volumeAttachments": (kinds.VOLUME_ATTACHMENTS, "VolumeAttachment"),
+    "deviceClasses": (kinds.DEVICE_CLASSES, "DeviceClass"),
+    "resourceSlices": (kinds.RESOURCE_SLICES, "ResourceSlice"),
+    "resourceClaimTemplates": (kinds.RESOURCE_CLAIM_TEMPLATES, "ResourceClaimTemplate"),
+    "resourceClaims": (kinds.RESOURCE_CLAIMS, "ResourceClaim"),
+    REPORTS: (kinds.CONFIGMAPS, "ConfigMap"),
+    "pods": (kinds.PODS, "Pod"),
 }
-"""Key in the file to resource and the slice that is kept (None: the whole object, it is small)."""
+"""Key in the file to resource and kind; an engine is told of those in ``scheduler.inputs.KINDS``, and of pods."""
+SLICES: Mapping[str, type[Any] | None] = {
+    key: Pod if kind == "Pod" else KINDS[kind].slice_ if kind in KINDS and kind != "Namespace" else None
+    for key, (_, kind) in KINDS_KEPT.items()
+}
+"""Key in the file to the slice that is kept (None: the whole object, it is small)."""
 
 
 @dataclass(slots=True)
@@ -90,33 +94,6 @@ class ClusterSnapshot:
         raise BadInput(f"no pod {namespace}/{name}{hint}")
 
 
-WORKLOADS: Mapping[str, str] = {
-    "services": "Service", "replicationControllers": "ReplicationController", "replicaSets": "ReplicaSet",
-    "statefulSets": "StatefulSet",
-}  # fmt: skip
-STORAGE: Mapping[str, str] = {
-    "claims": "PersistentVolumeClaim", "volumes": "PersistentVolume", "storageClasses": "StorageClass", "csiNodes": "CSINode",
-    "csiDrivers": "CSIDriver", "csiStorageCapacities": "CSIStorageCapacity", "volumeAttachments": "VolumeAttachment",
-}  # fmt: skip
-
-
-def _put_workload(state: State, kind: str, obj: dict[str, Any]) -> None:
-    found = convert(Workload, obj)
-    state.classes.workloads.put(kind, found.metadata.namespace, found.metadata.name, found.spec.selector)
-
-
-def _put_pod(state: State, pod: Pod, now: float) -> None:
-    """A pod that waits has been known since it was created: for a PodGroup that is on its way nobody waits any more."""
-    state.pods.put(pod, now if pod.metadata.deletion_timestamp else min(now, volcano.seconds(pod.metadata.creation_timestamp)))
-
-
-def _put_report(engine: Engine, found: ConfigMap) -> None:
-    for source in dict.fromkeys(
-        source for device_type in engine.device_types for source in device_type.reports if source.names(found)
-    ):
-        engine.state.bookings.put_report(f"{found.metadata.namespace}/{found.metadata.name}", source.read(found))
-
-
 def engine_of(snapshot: ClusterSnapshot) -> Engine:
     """An engine that holds the snapshot. Raises BadInput when one of the configurations cannot be used."""
     conf = parse_scheduler_conf(snapshot.scheduler_conf)
@@ -125,33 +102,25 @@ def engine_of(snapshot: ClusterSnapshot) -> Engine:
     except BadInput as error:
         raise BadInput(f"{names.DEVICE_CONFIG_KEY} {error}") from None
     engine = Engine(conf, devices, State(scheduler_names=frozenset(snapshot.scheduler_names)))
-    state = engine.state
-    for name, reclaimable in ((names.ROOT_QUEUE, False), (names.DEFAULT_QUEUE, True)):
-        state.groups.put_queue(convert(Queue, volcano.default_queue(name, reclaimable=reclaimable)))
-    put: dict[str, Any] = {
-        "namespaces": lambda o: state.bookings.put_namespace(o["metadata"]["name"], o["metadata"].get("labels") or {}),
-        "deviceReports": lambda o: _put_report(engine, convert(ConfigMap, o)),
-        "nodes": lambda o: state.bookings.put_node(convert(Node, o)),
-        "queues": lambda o: state.groups.put_queue(convert(Queue, o)),
-        "resourceQuotas": lambda o: state.quotas.put(convert(ResourceQuota, o)),
-        "hyperNodes": lambda o: state.hyper_nodes.put(convert(HyperNode, o)),
-        "disruptionBudgets": state.budgets.put,
-        **{key: partial(_put_workload, state, kind) for key, kind in WORKLOADS.items()},
-        "priorityClasses": lambda o: state.groups.put_priority_class(convert(PriorityClass, o)),
-        "podGroups": lambda o: state.groups.put_group(convert(PodGroup, o)),
-        **{key: partial(state.volumes.put, kind) for key, kind in STORAGE.items()},
-        "deviceClasses": state.device_claims.put_class,
-        "resourceSlices": state.device_claims.put_slice,
-        "resourceClaims": state.device_claims.put_claim,
-        "pods": lambda o: _put_pod(state, convert(Pod, o), snapshot.now),
-    }
-    for kind, action in put.items():
-        for number, item in enumerate(snapshot.objects.get(kind, ())):
+    put_first_queues(engine)
+    for key in sorted(KINDS_KEPT, key=lambda key: key != REPORTS):
+        for number, item in enumerate(snapshot.objects.get(key, ())):
             try:
-                action(item)
-            except UNREADABLE[SLICES[kind][1] is None] as error:
-                raise BadInput(f"objects.{kind}[{number}]: {type(error).__name__}: {error}") from None
+                _put(engine, KINDS_KEPT[key][1], item, snapshot.now)
+            except UNREADABLE[SLICES[key] is None] as error:
+                raise BadInput(f"objects.{key}[{number}]: {type(error).__name__}: {error}") from None
     return engine
+
+
+def _put(engine: Engine, kind: str, obj: dict[str, Any], now: float) -> None:
+    """A pod that waits has been known since it was created: for a PodGroup that is on its way nobody waits any more."""
+    if kind == "Pod":
+        pod = convert(Pod, obj)
+        since = now if pod.metadata.deletion_timestamp else min(now, volcano.seconds(pod.metadata.creation_timestamp))
+        engine.state.pods.put(pod, since)
+    elif kind in KINDS:
+        slice_, put, _ = KINDS[kind]
+        put(engine, obj if slice_ is None else convert(slice_, obj))
 
 
 UNREADABLE: Mapping[bool, tuple[type[Exception], ...]] = {

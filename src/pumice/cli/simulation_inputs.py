@@ -165,7 +165,7 @@ def _standing(one: Manifest, kind: str) -> Json:
     try:
         if one.value["kind"] in READERS:
             READERS[one.value["kind"]](one.value)
-        found = trimmed(one.value, SLICES[kind][1])
+        found = trimmed(one.value, SLICES[kind])
     except BadInput as error:
         raise one.error(error) from None
     except (msgspec.ValidationError, AttributeError, TypeError, ValueError) as error:

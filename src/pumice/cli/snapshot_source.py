@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from pumice.adapters.kube import KubeClient
-from pumice.cli.cluster_snapshot import SLICES, ClusterSnapshot, engine_of, load, trimmed
+from pumice.cli.cluster_snapshot import KINDS_KEPT, REPORTS, SLICES, ClusterSnapshot, engine_of, load, trimmed
 from pumice.cli.daemon import access_to_ask
 from pumice.devices.settings import Settings
 from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.scheduler.engine import Engine
+from pumice.scheduler.inputs import sources_of
 from pumice.wire import kinds, names
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.kubernetes import DEVICES
@@ -68,15 +69,14 @@ async def collect(kube: Cluster, configmap: str, *, runs: bool = False) -> Clust
     """Read everything a decision looks at, with ``runs`` how long pods ran, too. Kinds that the cluster does not have are
     empty."""
     snapshot = await configuration(kube, configmap)
-    for key, (resource, kind) in SLICES.items():
+    for key, (resource, _) in KINDS_KEPT.items():
         if resource is not kinds.CONFIGMAPS:
             remarks = snapshot.remarks if resource.group == DEVICES else None
-            snapshot.objects[key] = [trimmed(item, kind) for item in await _list(kube, resource, remarks=remarks)]
-    device_types = engine_of(ClusterSnapshot(snapshot.now, snapshot.scheduler_conf, snapshot.device_config)).device_types
-    followed = dict.fromkeys(source for device_type in device_types for source in device_type.reports)
-    snapshot.objects["deviceReports"] = [
+            snapshot.objects[key] = [trimmed(item, SLICES[key]) for item in await _list(kube, resource, remarks=remarks)]
+    engine = engine_of(ClusterSnapshot(snapshot.now, snapshot.scheduler_conf, snapshot.device_config))
+    snapshot.objects[REPORTS] = [
         trimmed(item, ConfigMap)
-        for source in followed
+        for source in sources_of(engine)
         for item in await _list(kube, kinds.CONFIGMAPS, source.namespace, source.label, snapshot.remarks)
     ]
     today = int(snapshot.now // DAY)

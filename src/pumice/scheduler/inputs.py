@@ -17,10 +17,11 @@ from pumice.devices.protocol import ReportSource
 from pumice.model.errors import BadInput
 from pumice.scheduler.engine import Engine
 from pumice.wire.device_config_text import parse_device_config
-from pumice.wire.objects import ConfigMap, Node, Pod, ResourceQuota, Workload
+from pumice.wire.names import DEFAULT_QUEUE, ROOT_QUEUE
+from pumice.wire.objects import ConfigMap, Node, Pod, ResourceQuota, Workload, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.topology import HyperNode
-from pumice.wire.volcano import PodGroup, PriorityClass, Queue
+from pumice.wire.volcano import PodGroup, PriorityClass, Queue, default_queue
 
 # -- objects of which the whole counts ---------------------------------------------------------------------------------
 
@@ -95,6 +96,12 @@ def _report(engine: Engine, found: ConfigMap, gone: bool = False) -> None:
         if source.names(found):
             where = f"{found.metadata.namespace}/{found.metadata.name}"
             engine.state.bookings.put_report(where, None if gone else source.read(found))
+
+
+def put_first_queues(engine: Engine) -> None:
+    """Put the root and the default queue, as the scheduler makes them where there are none."""
+    for name, reclaimable in ((ROOT_QUEUE, False), (DEFAULT_QUEUE, True)):
+        engine.state.groups.put_queue(convert(Queue, default_queue(name, reclaimable=reclaimable)))
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from pumice.journal.records import Decided
 from pumice.model.refusal import Refusal
 from pumice.scheduler import inputs
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.inputs import KINDS, Configure, Drop, DropPod, Input, Put, PutPod
+from pumice.scheduler.inputs import KINDS, Configure, Drop, DropPod, Input, Put, PutPod, put_first_queues
 from pumice.scheduler.state.known_claims import key_of
 from pumice.scheduler.state.state import State
 from pumice.simulation.manifests import unplaced
@@ -32,7 +32,7 @@ from pumice.simulation.play import Outage, PodRun, Simulation, Submission
 from pumice.wire import names, volcano
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.pod_claims import claims_of
-from pumice.wire.volcano import PodGroup, Queue
+from pumice.wire.volcano import PodGroup
 
 Json = dict[str, Any]
 
@@ -127,8 +127,7 @@ class Story:
             scheduler_names=frozenset(head.scheduler_names), default_queue=head.default_queue,
             implicit_groups=head.implicit_groups, names_groups=head.names_groups,
         ))  # fmt: skip
-        for name, reclaimable in ((names.ROOT_QUEUE, False), (names.DEFAULT_QUEUE, True)):
-            engine.state.groups.put_queue(convert(Queue, volcano.default_queue(name, reclaimable=reclaimable)))
+        put_first_queues(engine)
         for one in (conf or self.conf, *self.before):
             if one is not None:
                 with contextlib.suppress(Exception):  # what could not be read then

@@ -21,14 +21,14 @@ from pumice.apps.service.watches import Handler, Watcher, object_of
 from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Resource, WatchEvent
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.inputs import sources_of
+from pumice.scheduler.inputs import put_first_queues, sources_of
 from pumice.scheduler.state.jobs import Task
 from pumice.scheduler.state.state import State
 from pumice.web.answers import Situation, situation, situation_of
 from pumice.wire import kinds, names, volcano
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.kubernetes import AUTHORIZATION
-from pumice.wire.objects import Node, Pod, convert
+from pumice.wire.objects import Node, Pod
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 KEPT, LONGEST = 500, 400
@@ -141,8 +141,7 @@ class Following:
         self._configuration = self._situation = None
         self.engine = Engine(state=State(scheduler_names=found.scheduler_names))
         self._take(found)
-        for name, reclaimable in ((names.ROOT_QUEUE, False), (names.DEFAULT_QUEUE, True)):  # as `explain` does
-            self.engine.state.groups.put_queue(convert(volcano.Queue, volcano.default_queue(name, reclaimable=reclaimable)))
+        put_first_queues(self.engine)
         self._informers = Informers(self.cluster, self.clock, self.engine, asyncio.Event())
         self.unsynced = {name for name, _, _, _ in self._informers.handlers()}
         self.lacking = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pumice.cli.cluster_snapshot import SLICES
+from pumice.cli.cluster_snapshot import KINDS_KEPT
 
 DOCS = Path(__file__).parents[3] / "docs"
 WRITES = {("", "pods/eviction", "create"), ("", "nodes", "get"), ("", "nodes", "patch"), ("", "configmaps", "get")}
@@ -20,4 +20,4 @@ def test_the_role_of_who_moves_pods_has_the_rights_that_the_command_uses(page: s
     rules = yaml.safe_load(f"apiVersion: rbac{text}")["rules"]
     named = {(group, resource, verb) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]
              for verb in rule["verbs"]}  # fmt: skip
-    assert named == WRITES | {(resource.group, resource.plural, "list") for resource, _ in SLICES.values()}
+    assert named == WRITES | {(resource.group, resource.plural, "list") for resource, _ in KINDS_KEPT.values()}
