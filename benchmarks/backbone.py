@@ -20,8 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kit.card_facts import facts
 from kit.manifests import manifest, resource_of
+from kit.node_objects import facts
 from kit.results import arguments, save
 
 from benchmarks.report import median

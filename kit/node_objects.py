@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kit.card_facts import facts
 from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
 from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
@@ -17,6 +17,35 @@ from pumice.wire import names
 from pumice.wire.nvidia_vgpu import parse_pod_devices
 from pumice.wire.objects import convert
 from pumice_lab.machine import MachineModel, machine_of
+from pumice_lab.machine.model import CardModel
+
+
+def facts(cards: Sequence[CardModel]) -> tuple[CardFacts, ...]:
+    """Return what NVML would say about the cards of a model: one minor number per card, in the model's order."""
+    return tuple(
+        CardFacts(
+            index=index,
+            uuid=card.uuid,
+            name=card.name,
+            memory=card.memory * MIB,
+            minor=index,
+            mig=card.mig_mode,
+            numa=card.numa,
+            bus_id=card.pci,
+            links=_links(index, cards),
+        )
+        for index, card in enumerate(cards)
+    )
+
+
+def _links(index: int, cards: Sequence[CardModel]) -> tuple[tuple[str, int], ...]:
+    """Links by peer; -1 is a switch, over which cards meet with as many links as the lesser of them has."""
+    mine = cards[index].nvlinks
+    widths = [
+        (card.uuid, mine.count(other) + min(mine.count(-1), card.nvlinks.count(-1))) for other, card in enumerate(cards)
+    ]
+    return tuple((uuid, width) for uuid, width in widths if width and uuid != cards[index].uuid)
+
 
 NODE = "node-a"
 A = "GPU-0a0a0a0a-0000-4000-8000-000000000001"

@@ -36,7 +36,7 @@ class NpuMachine:
         return next(int(line.split()[-1]) for line in done.stdout.splitlines() if line.startswith("Vnpu ID"))
 
     def hook(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.run([sys.executable, "-m", "pumice_lab.machine.npu_hook", *words])
+        return self.run([sys.executable, "-m", "pumice_lab.ascend_runtime", *words])
 
     def python(self, text: str, env: dict[str, str] | None = None) -> Any:
         """Return a program's JSON output."""

@@ -17,10 +17,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kit.card_facts import facts
 from kit.control_plane import Api
 from kit.local_cluster import vgpu_pod
 from kit.manifests import token_of
+from kit.node_objects import facts
 
 from pumice.adapters.kube import Access, KubeClient
 from pumice.apps.scheduler import daemon as scheduler

@@ -24,9 +24,8 @@ from pumice.wire.batch import CRON_JOBS
 from pumice.wire.kinds import CLUSTER_ROLES, NAMESPACES, PODS, SECRETS
 from pumice.wire.share_claims import Share, parse
 from pumice.wire.volcano import JOBS, POD_GROUPS, QUEUES, SCHEDULING_API
-from pumice_jobs.admission.registration import API, LABELS, MUTATING, VALIDATING, owned_by
 from pumice_jobs.admission.review import Settings as Rules
-from pumice_jobs.admission.rules import RULES
+from pumice_jobs.admission.rules import API, LABELS, MUTATING, RULES, VALIDATING, owned_by
 from pumice_jobs.apps.webhook import daemon
 from pumice_jobs.apps.webhook.registering import SECRET, Place, take_back
 from pumice_lab import first_objects

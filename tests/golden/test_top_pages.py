@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from kit.top_world import BEGAN, POD, history, sample
+from kit.top_picture import BEGAN, POD, history, sample
 from tests.golden.test_screens import queues
 
 from pumice.cli.screen.cluster import ClusterSample, cluster_page

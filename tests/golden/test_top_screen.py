@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from kit.top_world import BEGAN, sample
+from kit.top_picture import BEGAN, sample
 from textual.pilot import Pilot
 
 from pumice.cli.screen.app import Top

@@ -14,7 +14,7 @@ from pumice.adapters.kube import KubeClient
 from pumice.ports.cluster import Json
 from pumice.wire.kinds import PODS
 from pumice.wire.volcano import JOBS
-from pumice_jobs.admission.registration import MUTATING, VALIDATING
+from pumice_jobs.admission.rules import MUTATING, VALIDATING
 
 CHANGED = {
     "custom": {"scheduler_replicas": 2, "scheduler_extraArgs": ["--log-format=json"],

@@ -13,10 +13,73 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from pumice.adapters.dcmi import DcmiVnpus
+from pumice.ports.cards import CardsUnavailable
+from pumice.ports.slices import NpuRefused
 from pumice.wire import variables
-from pumice_lab.machine.npu_hook import driver_id
+from pumice_lab.machine.native import library_dir
 from pumice_lab.machine.npus import end_containers, read_npus
 from pumice_lab.runtime.spec import ContainerSpec, Exit, Runtime, StartFailed
+
+
+def make(vnpus: DcmiVnpus, physical: int, template: str, container: int) -> int:
+    chip = vnpus.chip_of(physical)
+    ident = vnpus.make(chip, template)
+    vnpus.use(chip, ident, container)
+    return ident
+
+
+def destroy(vnpus: DcmiVnpus, container: int) -> None:
+    for chip in vnpus.chips():
+        for slice_ in vnpus.list(chip):
+            if slice_.container == container:
+                vnpus.use(chip, slice_.id, 0)
+                vnpus.destroy(chip, slice_.id)
+
+
+def open_slice(vnpus: DcmiVnpus, ident: int, container: int) -> None:
+    for chip in vnpus.chips():
+        if any(slice_.id == ident for slice_ in vnpus.list(chip)):
+            vnpus.use(chip, ident, container)
+            return
+    raise NpuRefused(f"there is no vNPU {ident}")
+
+
+def close(vnpus: DcmiVnpus, container: int) -> None:
+    for chip in vnpus.chips():
+        for slice_ in vnpus.list(chip):
+            if slice_.container == container:
+                vnpus.use(chip, slice_.id, 0)
+
+
+def driver_id(container: str) -> int:
+    """Return the driver's id of a container: its first twelve hexadecimal digits."""
+    return int(container[:12], 16)
+
+
+def main(words: list[str]) -> int:
+    try:
+        vnpus = DcmiVnpus(str(library_dir()))
+        match words:
+            case ["make", physical, template, container]:
+                print(make(vnpus, int(physical), template, driver_id(container)))
+            case ["destroy", container]:
+                destroy(vnpus, driver_id(container))
+            case ["open", ident, container]:
+                open_slice(vnpus, int(ident), driver_id(container))
+            case ["close", container]:
+                close(vnpus, driver_id(container))
+            case _:
+                raise NpuRefused(f"npu_hook: {' '.join(words)!r} cannot be meant")
+    except (NpuRefused, CardsUnavailable) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+
 
 log = logging.getLogger("pumice.runtime")
 
@@ -116,7 +179,7 @@ class AscendRuntime:
 
     async def _hook(self, *words: str) -> tuple[bool, str]:
         hook = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "pumice_lab.machine.npu_hook", *words, env={**os.environ, variables.MACHINE: self._machine},
+            sys.executable, "-m", "pumice_lab.ascend_runtime", *words, env={**os.environ, variables.MACHINE: self._machine},
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)  # fmt: skip
         out, err = await hook.communicate()
         return hook.returncode == 0, (out if hook.returncode == 0 else err).decode(errors="replace").strip()

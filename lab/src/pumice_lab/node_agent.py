@@ -24,7 +24,7 @@ import msgspec
 
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.apps.monitor import daemon as monitor
-from pumice.cli.log_options import log_to
+from pumice.cli.daemon import log_to
 from pumice.devices.ascend_hami.plugin import daemon as ascend_plugin
 from pumice.devices.ascend_mindcluster.plugin import daemon as mindcluster_plugin
 from pumice.devices.nvidia_gpushare.plugin import daemon as gpushare_plugin

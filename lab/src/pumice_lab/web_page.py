@@ -159,7 +159,7 @@ async def _either(stop: asyncio.Event, work: object) -> None:
 def main() -> None:
     """Serve the page on the socket that was handed over, until stdin ends."""
     from pumice.adapters.kube.config import load_kubeconfig
-    from pumice.cli.log_options import log_to
+    from pumice.cli.daemon import log_to
     from pumice.cli.web import configured_by
     from pumice.web.running import Handed, serve_cluster
 

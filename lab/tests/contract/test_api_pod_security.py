@@ -10,7 +10,7 @@ import pytest
 from kit.control_plane import Api, Json
 from kit.seeds import chosen_seed
 
-from pumice_lab.apiserver.pod_security.standards import LEVELS, Standard, reported
+from pumice_lab.apiserver.pod_security.admission import LEVELS, Standard, reported
 
 LABEL = "pod-security.kubernetes.io/"
 _count = itertools.count(1)

@@ -106,8 +106,15 @@ def _view_of(meant: str, namespace: str, name: str) -> tuple[str, dict[str, str]
 def _show(snapshot: ClusterSnapshot, meant: str, namespace: str | None, name: str, output: str, *, start: bool, preempt: bool,
           html: Path | None) -> None:  # fmt: skip
     from pumice.cli.cluster_snapshot import engine_of
-    from pumice.cli.explain_starts import show_starts
-    from pumice.cli.explain_workloads import OWNERS, show_group, show_queue, show_waiting, show_workload, workload_of
+    from pumice.cli.explain_workloads import (
+        OWNERS,
+        show_group,
+        show_queue,
+        show_starts,
+        show_waiting,
+        show_workload,
+        workload_of,
+    )
     from pumice.cli.explanation import show, show_preemption, units_of
     from pumice.scheduler.explaining.explain import explain
     from pumice.scheduler.explaining.queues import queue_view

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pumice.cli import flags
-from pumice.cli.daemon import Kubeconfig, LogAs, LogLevel, bind_address, node_name, run_daemon
-from pumice.cli.log_options import LogFormat, setup_logging
+from pumice.cli.daemon import Kubeconfig, LogAs, LogFormat, LogLevel, bind_address, node_name, run_daemon, setup_logging
 from pumice.wire import variables
 
 app = flags.App(help="Serve metrics of this node's cards and of the containers on them.")

@@ -13,13 +13,15 @@ from pumice.cli.daemon import (
     LeaderElect,
     Listen,
     LogAs,
+    LogFormat,
     LogLevel,
     SchedulerNames,
     Verbosity,
+    duration,
     run_daemon,
     scheduler_names,
+    setup_logging,
 )
-from pumice.cli.log_options import LogFormat, duration, setup_logging
 from pumice.cli.upstream_flags import as_upstream_writes
 from pumice.model.amount import mebibytes
 from pumice.model.errors import BadInput

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pumice.cli import flags
-from pumice.cli.log_options import duration
+from pumice.cli.daemon import duration
 from pumice.cli.output import document, plain, writable
 
 if TYPE_CHECKING:

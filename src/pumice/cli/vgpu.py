@@ -22,8 +22,7 @@ from pumice.cli.completion import SHARES
 from pumice.cli.local_view import places
 from pumice.cli.output import Output, document
 from pumice.cli.tables import bar
-from pumice.local.region_story import DeviceStory, gate, policy_of, stories
-from pumice.local.shares import find
+from pumice.local.shares import DeviceStory, find, gate, policy_of, stories
 from pumice.model.amount import MIB
 from pumice.model.errors import BadInput
 from pumice.ports.region import BadRegion, DeviceUse, RegionSnapshot

@@ -10,13 +10,14 @@ from pumice.cli.daemon import (
     LeaderElect,
     Listen,
     LogAs,
+    LogFormat,
     LogLevel,
     SchedulerNames,
     Verbosity,
     run_daemon,
     scheduler_names,
+    setup_logging,
 )
-from pumice.cli.log_options import LogFormat, setup_logging
 from pumice.cli.upstream_flags import as_upstream_writes
 
 app = flags.App()

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pumice.cli import flags
-from pumice.cli.daemon import Kubeconfig, LogAs, LogLevel, Verbosity, run_daemon
-from pumice.cli.log_options import LogFormat, setup_logging
+from pumice.cli.daemon import Kubeconfig, LogAs, LogFormat, LogLevel, Verbosity, run_daemon, setup_logging
 from pumice.cli.upstream_flags import as_upstream_writes
 from pumice.model.errors import BadInput
 from pumice.wire.names import ADMISSION_SERVICE, SCHEDULER_NAME, SYSTEM_NAMESPACE

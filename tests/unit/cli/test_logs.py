@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pumice.cli.log_options import LogFormat, log_to, setup_logging
+from pumice.cli.daemon import LogFormat, log_to, setup_logging
 from pumice.cli.main import main
 from pumice.model.errors import BadInput
 
@@ -47,7 +47,7 @@ def test_a_line_is_the_same_whoever_logs(capsys: pytest.CaptureFixture[str], tmp
     logging.getLogger("pumice.node").warning("another")
     assert re.fullmatch(line % "another", (tmp_path / "up.log").read_text("utf-8"))
     elsewhere = [path for path in (ROOT / "src").rglob("*.py") if "%(asctime)s" in path.read_text("utf-8")]
-    assert [path.name for path in elsewhere] == ["log_options.py"]
+    assert [path.name for path in elsewhere] == ["daemon.py"]
 
 
 def test_a_level_counts_before_upstreams_verbosity(capsys: pytest.CaptureFixture[str]) -> None:

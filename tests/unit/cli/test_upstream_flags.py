@@ -2,7 +2,7 @@
 
 import pytest
 
-from pumice.cli.log_options import duration
+from pumice.cli.daemon import duration
 from pumice.cli.upstream_flags import rewrite
 from pumice.model.errors import BadInput
 

@@ -15,7 +15,7 @@ from pumice.adapters.native import vgpu_library
 from pumice.adapters.region import read_region
 from pumice.adapters.region.extension import FILE_BYTES, OFFSET, live_slots, read_extension
 from pumice.adapters.region.writer import create_region, set_limits
-from pumice.local.region_story import gate, idle, stories
+from pumice.local.shares import gate, idle, stories
 from pumice.model.errors import Unavailable
 from pumice.ports.region import BadRegion, DeviceUse, RegionDevice, RegionProcess, RegionSnapshot
 from pumice_lab import machine

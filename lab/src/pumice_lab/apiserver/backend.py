@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from pumice.ports.clock import Clock
+from pumice_lab.apiserver.errors import ApiFailure
+from pumice_lab.apiserver.http_types import Request
 from pumice_lab.apiserver.registry import Kind, Registry
 from pumice_lab.apiserver.resource_store import Index, Stored
 from pumice_lab.apiserver.storage import Storage
@@ -58,3 +62,44 @@ class Backend:
 
     def name_from(self, prefix: str) -> str:
         return prefix[:58] + "".join(self.rng.choice(_SUFFIX) for _ in range(5))
+
+
+# -- Questions to others from within a write ------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+TRIES = 5
+"""For what others change while somebody is asked about it."""
+
+
+class Waits(Exception):
+    """Somebody has to be asked first."""
+
+    @property
+    @abstractmethod
+    def about(self) -> tuple[str, ...]:
+        """Return the key of a question, the same from one try to the next; its last word is a name."""
+
+    @abstractmethod
+    async def settle(self, backend: Backend, request: Request) -> None:
+        """Asks, and keeps the answer for the next try. Raises ApiFailure."""
+
+
+async def nothing() -> None:
+    """Before a try that waits for nobody."""
+
+
+async def made(backend: Backend, request: Request, make: Callable[[], T], before: Callable[[], Awaitable[None]] = nothing) -> T:
+    """Return the result of ``make``, tried again whenever a part of it had to be asked for; ``before`` comes before each try."""
+    tries: dict[tuple[str, ...], int] = {}
+    while True:
+        await before()
+        try:
+            return make()
+        except Waits as waits:
+            tries[waits.about] = tries.get(waits.about, 0) + 1
+            if tries[waits.about] > TRIES:
+                raise ApiFailure(409, "Conflict", f"{waits.about[-1]!r} changes faster than its webhooks answer; please apply "
+                                 "your changes to the latest version and try again") from None  # fmt: skip
+            await waits.settle(backend, request)
+            await asyncio.sleep(0)

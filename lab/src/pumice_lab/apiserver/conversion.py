@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pumice_lab.apiserver.asking import Waits
-from pumice_lab.apiserver.backend import Backend
+from pumice_lab.apiserver.backend import Backend, Waits
 from pumice_lab.apiserver.errors import ApiFailure
 from pumice_lab.apiserver.http_types import Request
 from pumice_lab.apiserver.registry import Kind

@@ -12,9 +12,8 @@ from typing import Any
 
 from pumice.ports.clock import Clock, SystemClock
 from pumice_lab.apiserver import bootstrap, discovery, usage
-from pumice_lab.apiserver.asking import made
 from pumice_lab.apiserver.auth import Tokens, acting_user
-from pumice_lab.apiserver.backend import Backend
+from pumice_lab.apiserver.backend import Backend, made
 from pumice_lab.apiserver.conversion import Conversion
 from pumice_lab.apiserver.crd.serve import CustomKinds
 from pumice_lab.apiserver.errors import (
@@ -26,7 +25,6 @@ from pumice_lab.apiserver.errors import (
     too_large,
     unauthorized,
 )
-from pumice_lab.apiserver.expiry import Expiry
 from pumice_lab.apiserver.health import Checks, Requests, health_checks, health_page, indicators
 from pumice_lab.apiserver.http_types import ANONYMOUS, Request, Response, Target, failure, reply, target_of
 from pumice_lab.apiserver.objects import Objects
@@ -35,7 +33,7 @@ from pumice_lab.apiserver.quotas import Account
 from pumice_lab.apiserver.registry import Kind, builtin
 from pumice_lab.apiserver.rights import Act, Rights, act_of
 from pumice_lab.apiserver.schema.shape import types
-from pumice_lab.apiserver.storage import Storage, TooLarge
+from pumice_lab.apiserver.storage import Expiry, Storage, TooLarge
 from pumice_lab.apiserver.subresources import answer as subresource_answer
 from pumice_lab.apiserver.tables.render import Tables
 from pumice_lab.apiserver.turns import OneAtATime, Turns

@@ -20,8 +20,7 @@ import aiohttp
 
 from pumice.cel.values import CelError
 from pumice.wire.objects import is_ready
-from pumice_lab.apiserver.asking import Waits
-from pumice_lab.apiserver.backend import Backend
+from pumice_lab.apiserver.backend import Backend, Waits
 from pumice_lab.apiserver.concerns import Write, concerns
 from pumice_lab.apiserver.errors import ApiFailure, forbidden
 from pumice_lab.apiserver.expressions import Question, review_of

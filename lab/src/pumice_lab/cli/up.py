@@ -109,7 +109,7 @@ async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
     # A child forked for an explanation never speaks gRPC; its fork handlers would only say on the terminal that they did nothing.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     gc.disable()  # nothing of what is imported is ever garbage, and to look through it takes a tenth of the start
-    from pumice.cli.log_options import log_to
+    from pumice.cli.daemon import log_to
     from pumice_lab.up import Cluster
 
     gc.freeze()

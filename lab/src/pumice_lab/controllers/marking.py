@@ -15,7 +15,6 @@ from pumice_lab.controllers import (
     nodes,
     replicaset,
     resource_claims,
-    revisions,
     single_steps,
     statefulset,
     storage,
@@ -218,7 +217,7 @@ RECONCILED = (kinds.DEPLOYMENTS, kinds.REPLICA_SETS, kinds.REPLICATION_CONTROLLE
               kinds.RESOURCE_QUOTAS, *single_steps.UNSERVED)  # fmt: skip
 """Looked at whenever they change."""
 FULL = (*RECONCILED, kinds.PODS, kinds.NODES, kinds.CRDS, kinds.LEASES, kinds.SERVICES, kinds.ENDPOINT_SLICES, kinds.ENDPOINTS,
-        kinds.DISRUPTION_BUDGETS, *CLAIMING[1:], revisions.REVISIONS, *storage.KINDS)  # fmt: skip
+        kinds.DISRUPTION_BUDGETS, *CLAIMING[1:], statefulset.REVISIONS, *storage.KINDS)  # fmt: skip
 _RBAC, _HOOKS = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
 _CORE = ("configmaps", "secrets", "serviceaccounts", "podtemplates", "limitranges", "events")
 COLLECTED = (

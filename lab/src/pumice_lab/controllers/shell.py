@@ -34,7 +34,6 @@ from pumice_lab.controllers import (
     nodes,
     replicaset,
     resource_claims,
-    revisions,
     single_steps,
     statefulset,
     storage,
@@ -146,7 +145,7 @@ class Controllers:
             kinds.DEPLOYMENTS: lambda: deployment.reconcile(obj, self._sets_for(obj), now),
             kinds.DAEMON_SETS: lambda: daemonset.reconcile(obj, caches.every(kinds.NODES), caches.owned(kinds.PODS, uid), now),
             kinds.STATEFUL_SETS: lambda: statefulset.reconcile(
-                obj, self._claimed(controller, uid), caches.owned(revisions.REVISIONS, uid),
+                obj, self._claimed(controller, uid), caches.owned(statefulset.REVISIONS, uid),
                 self._claims_in(obj["metadata"]["namespace"]), now),
             kinds.CLUSTER_ROLES: lambda: single_steps.reconcile_role(obj, caches.every(kinds.CLUSTER_ROLES)),
             kinds.RESOURCE_QUOTAS: lambda: single_steps.reconcile_quota(obj),

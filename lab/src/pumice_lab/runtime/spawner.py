@@ -30,7 +30,7 @@ from typing import Any
 
 from pumice_lab.runtime import rootfs
 from pumice_lab.runtime.child import become_container, become_exec
-from pumice_lab.runtime.crilog import Log
+from pumice_lab.runtime.console import Log
 from pumice_lab.runtime.proc import MARK, carries, mount_namespace, pids, session, sweep
 
 _KILL_ROUNDS = 10  # a container that forks faster than this is left to the next start's sweep

@@ -17,7 +17,7 @@ from pumice_lab.apiserver.schema.protobuf import Malformed, decode_object
 from pumice_lab.apiserver.schema.quantity import canonical
 from pumice_lab.apiserver.schema.shape import numbers, types
 from pumice_lab.apiserver.selectors import label_selector
-from pumice_lab.apiserver.tables.paths import find_first
+from pumice_lab.apiserver.tables.render import find_first
 
 
 @pytest.mark.parametrize(

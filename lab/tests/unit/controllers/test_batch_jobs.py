@@ -13,7 +13,7 @@ from pumice.ports.cluster import Json, Resource
 from pumice.wire.kinds import JOBS, PODS
 from pumice_lab.controllers.actions import View
 from pumice_lab.controllers.job import failure_rule, reconcile, success_rule
-from pumice_lab.controllers.job_indexes import Indexes
+from pumice_lab.controllers.job_pods import Indexes
 from pumice_lab.runtime.spec import ContainerSpec
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]

@@ -12,7 +12,7 @@ from pumice.effects.vocabulary import Create
 from pumice.ports.cluster import Json
 from pumice.wire.kinds import EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from pumice_lab.controllers import statefulset
-from pumice_lab.controllers.revisions import REVISIONS
+from pumice_lab.controllers.statefulset import REVISIONS
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
 SELECTOR = {"matchLabels": {"app": "x"}}

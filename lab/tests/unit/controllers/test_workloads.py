@@ -25,7 +25,7 @@ from pumice.wire.kinds import (
 from pumice_lab.controllers.common import share_of, template_hash
 from pumice_lab.controllers.daemonset import fits
 from pumice_lab.controllers.job import reconcile as reconcile_job
-from pumice_lab.controllers.job_indexes import Indexes
+from pumice_lab.controllers.job_pods import Indexes
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
 SELECTOR = {"matchLabels": {"app": "x"}}

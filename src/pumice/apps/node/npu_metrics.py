@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pumice.adapters.region.npu_share import read_npu_share
+from pumice.adapters.region.reader import read_npu_share
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import once
 from pumice.metrics.npu import SliceOwner, SliceView, SoftView, npu_families

@@ -25,9 +25,8 @@ from pumice.wire.kinds import NAMESPACES
 from pumice.wire.names import DEFAULT_QUEUE
 from pumice.wire.volcano import QUEUES
 from pumice_jobs.admission import review
-from pumice_jobs.admission.registration import needed
 from pumice_jobs.admission.review import Answer, Request
-from pumice_jobs.admission.rules import BY_PATH, DEFAULT_PATHS, Rule
+from pumice_jobs.admission.rules import BY_PATH, DEFAULT_PATHS, Rule, needed
 from pumice_jobs.apps.webhook.registering import Place, Registrar
 from pumice_jobs.metrics.controller import answer_seconds, webhook_page
 

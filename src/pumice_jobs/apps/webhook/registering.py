@@ -19,8 +19,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json
 from pumice.wire.kinds import CLUSTER_ROLES, SECRETS
 from pumice.wire.names import ADMISSION_SERVICE, SCHEDULER_NAME, SYSTEM_NAMESPACE
-from pumice_jobs.admission.registration import MUTATING, ROLE, VALIDATING, configuration, object_name, owned_by
-from pumice_jobs.admission.rules import Rule
+from pumice_jobs.admission.rules import MUTATING, ROLE, VALIDATING, Rule, configuration, object_name, owned_by
 
 log = logging.getLogger("pumice.webhook")
 

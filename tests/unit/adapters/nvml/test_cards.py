@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.card_facts import facts
 from kit.machines import Programs
+from kit.node_objects import facts
 
 from pumice.ports.cards import LOST
 from pumice_lab.machine import Machine, MachineError, create, library_dir, machine_of

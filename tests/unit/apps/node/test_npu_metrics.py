@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kit.virtual_time import run_virtually
 
-from pumice.adapters.region.npu_share import SIZE, read_npu_share
+from pumice.adapters.region.reader import SIZE, read_npu_share
 from pumice.apps.node.npu_metrics import npu_page
 from pumice.metrics.text import render
 from pumice.node.pods import NodePod

@@ -18,7 +18,7 @@ from kit.scheduler_daemon import CONF, Daemon, create, daemon
 from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.apps.scheduler.daemon import Settings
-from pumice.cli.log_options import JsonFormatter
+from pumice.cli.daemon import JsonFormatter
 from pumice.effects.vocabulary import PodCondition
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds, volcano

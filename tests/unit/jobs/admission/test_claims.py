@@ -10,9 +10,8 @@ from kit.job_world import job, task
 
 from pumice.wire.names import SHARE_CLAIMS
 from pumice.wire.share_claims import Share, parse, template
-from pumice_jobs.admission.registration import configuration
 from pumice_jobs.admission.review import CREATE, UPDATE, Answer, Request, Settings
-from pumice_jobs.admission.rules import BY_PATH, SHARES_TO_CLAIMS
+from pumice_jobs.admission.rules import BY_PATH, SHARES_TO_CLAIMS, configuration
 
 Json = dict[str, Any]
 HAMIS = {"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4k", "nvidia.com/gpucores": "30", "cpu": "1"}

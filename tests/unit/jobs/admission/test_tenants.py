@@ -9,9 +9,8 @@ from kit.manifests import manifest
 from kit.tenant_cases import CASES, VOID, VOID_CASES, Case, Void, env, plain
 
 from pumice_jobs.admission import tenants
-from pumice_jobs.admission.registration import configuration
 from pumice_jobs.admission.review import Request, Settings
-from pumice_jobs.admission.rules import BY_PATH
+from pumice_jobs.admission.rules import BY_PATH, configuration
 
 
 def ask(spec: dict[str, Any]) -> Request:

@@ -13,7 +13,7 @@ from pumice_lab.apiserver.crd.schema import Schema, bad_value
 from pumice_lab.apiserver.errors import FieldProblem, forbidden_value, invalid_value, required, unsupported
 from pumice_lab.apiserver.names import bad_1035_label, bad_subdomain
 from pumice_lab.apiserver.strategies.base import Strategy, at
-from pumice_lab.apiserver.tables.paths import find_first
+from pumice_lab.apiserver.tables.render import find_first
 
 Json = dict[str, Any]
 

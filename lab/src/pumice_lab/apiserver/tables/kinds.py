@@ -22,6 +22,27 @@ from pumice_lab.apiserver.tables.printer import (
     selector_text,
 )
 
+# events.k8s.io/v1 field -> core/v1 field
+_RENAMED = {
+    "regarding": "involvedObject",
+    "note": "message",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+    "reportingController": "reportingComponent",
+}
+_BACK = {core: new for new, core in _RENAMED.items()}
+
+
+def to_core(value: Json) -> Json:
+    return {_RENAMED.get(key, key): part for key, part in value.items()} | {"apiVersion": "v1"}
+
+
+def to_events_v1(value: Json) -> Json:
+    return {_BACK.get(key, key): part for key, part in value.items()} | {"apiVersion": "events.k8s.io/v1"}
+
+
 Json = dict[str, Any]
 
 
@@ -271,6 +292,5 @@ PRINTERS: Mapping[tuple[str, str], Printer] = {
 
 
 def _as_core(value: Json) -> Json:
-    from pumice_lab.apiserver.events import to_core
 
     return to_core(value)

@@ -107,7 +107,7 @@ def metadata_view(request: Request) -> bool:
 def to_version(kind: Kind, value: Json, conversion: Conversion) -> Json:
     """A stored object as this version of its kind shows it. Raises Unconverted."""
     if kind.kind == "Event" and not kind.custom:
-        from pumice_lab.apiserver.events import to_core, to_events_v1
+        from pumice_lab.apiserver.tables.kinds import to_core, to_events_v1
 
         return value if value.get("apiVersion") == kind.api_version else to_events_v1(value) if kind.group else to_core(value)
     value = conversion.to(kind.api_version, kind, value)
@@ -119,7 +119,7 @@ def to_version(kind: Kind, value: Json, conversion: Conversion) -> Json:
 def from_version(kind: Kind, value: Json) -> Json:
     """A client's object as the server works with it: a custom one stays in its version until it is stored."""
     if kind.kind == "Event" and kind.group == "events.k8s.io":
-        from pumice_lab.apiserver.events import to_core
+        from pumice_lab.apiserver.tables.kinds import to_core
 
         return to_core(value)
     return value

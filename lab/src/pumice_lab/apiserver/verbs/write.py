@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pumice_lab.apiserver import deletion
-from pumice_lab.apiserver.asking import Waits
-from pumice_lab.apiserver.backend import Backend
+from pumice_lab.apiserver.backend import Backend, Waits
 from pumice_lab.apiserver.bodies import check_size, encode
 from pumice_lab.apiserver.errors import (
     ApiFailure,

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pumice.cli import flags
-from pumice.cli.daemon import Kubeconfig, LogAs, LogLevel, run_daemon
-from pumice.cli.log_options import LogFormat, setup_logging
+from pumice.cli.daemon import Kubeconfig, LogAs, LogFormat, LogLevel, run_daemon, setup_logging
 from pumice.cli.plugin_options import (
     KUBELET_SOCKET,
     Cdi,

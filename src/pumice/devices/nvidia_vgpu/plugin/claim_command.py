@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pumice.cli import flags
-from pumice.cli.daemon import Kubeconfig, LogAs, LogLevel, bind_address, node_name, run_daemon
-from pumice.cli.log_options import LogFormat, setup_logging
+from pumice.cli.daemon import Kubeconfig, LogAs, LogFormat, LogLevel, bind_address, node_name, run_daemon, setup_logging
 from pumice.cli.plugin_options import CdiRoot, FailOnInit, HealthAddress, NodeName, Nvml
 from pumice.devices.nvidia_vgpu.plugin.command import HookPath, Library, LockDir, own_library
 

@@ -1,6 +1,6 @@
 """Hollow nodes are what the plugin would have left."""
 
-from kit.card_facts import facts
+from kit.node_objects import facts
 
 from pumice.devices.nvidia_vgpu.node.inventory import hollow_node
 from pumice.wire import names

@@ -6,9 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from kit.card_facts import facts
 from kit.mig_rules import RuledSlices
-from kit.node_objects import two_cards
+from kit.node_objects import facts, two_cards
 from kit.objects import pod
 from kit.virtual_time import run_virtually
 from tests.unit.jobs.apps.controller.test_share_hours import BUSY, LIMIT, USED, World, world
