@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
+from typing import Any
 
 from pumice.effects.vocabulary import Create, Delete, Patch
 from pumice.ports.cluster import Resource
@@ -33,11 +34,15 @@ def reconcile(service: View, pods: Iterable[View], slices: Sequence[View], endpo
     """``pods``: those that it selects; ``slices``: its own; ``endpoints``: what has its name, whoever made it."""
     if is_deleting(service) or selector_of(service) is None:
         return []
-    groups: dict[str, tuple[list[Json], list[View]]] = {}
+    named = {_key(port, port["targetPort"]) for port in service["spec"].get("ports") or () if isinstance(port.get("targetPort"), str)}
+    groups: dict[frozenset[Any], tuple[list[Json], list[View]]] = {}
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
         if (pod.get("status") or {}).get("podIP") and phase(pod) not in ("Succeeded", "Failed"):
-            ports = _ports(service, pod)
-            groups.setdefault(repr(ports), (ports, []))[1].append(pod)
+            numbers = {key: number for key, number in _numbers(pod).items() if key in named} if named else {}
+            of = frozenset(numbers.items())
+            if of not in groups:  # a Service may have ten thousand ports, which are those of all its pods
+                groups[of] = _ports(service, numbers), []
+            groups[of][1].append(pod)
     found = list(groups.values())
     return [*_slices(service, found, slices), *_endpoints(service, found, endpoints)]
 
@@ -99,14 +104,22 @@ def _metadata(service: View, labels: Mapping[str, str]) -> Json:
             "ownerReferences": [owner_reference(service, "v1", "Service")]}  # fmt: skip
 
 
-def _ports(service: View, pod: View) -> list[Json]:
-    """Those of the Service that the pod has; a port that is meant by name may be another number in each pod."""
-    known = {(port.get("name"), port.get("protocol", "TCP")): port["containerPort"]
-             for container in pod["spec"]["containers"] for port in container.get("ports") or ()}  # fmt: skip
+def _key(port: View, name: Any) -> tuple[Any, str]:
+    return name, port.get("protocol", "TCP")
+
+
+def _numbers(pod: View) -> dict[tuple[Any, str], int]:
+    """Return the ports of a pod by name and protocol."""
+    return {_key(port, port.get("name")): port["containerPort"]
+            for container in pod["spec"]["containers"] for port in container.get("ports") or ()}  # fmt: skip
+
+
+def _ports(service: View, numbers: Mapping[tuple[Any, str], int]) -> list[Json]:
+    """Those of the Service that a pod has; a port that is meant by name may be another number in each pod."""
     found: list[Json] = []
     for port in service["spec"].get("ports") or ():
         target, protocol = port.get("targetPort", port["port"]), port.get("protocol", "TCP")
-        number = known.get((target, protocol)) if isinstance(target, str) else target or port["port"]
+        number = numbers.get((target, protocol)) if isinstance(target, str) else target or port["port"]
         if number is not None:
             said = {"appProtocol": port["appProtocol"]} if port.get("appProtocol") else {}
             found.append({"name": port.get("name") or "", **said, "port": number, "protocol": protocol})

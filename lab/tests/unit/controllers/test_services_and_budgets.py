@@ -133,6 +133,19 @@ def test_a_slice_has_a_hundred_pods_and_pods_of_other_ports_have_their_own() -> 
         (8080, 100), (8080, 100), (8080, 50), (9090, 1)]
 
 
+def test_the_ports_of_a_service_are_looked_at_once_for_all_pods_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten thousand, for each of two hundred pods, nobody else had a turn for seconds."""
+    looked, ports = list[Any](), endpoints._ports
+
+    def counted(*given: Any) -> list[Json]:
+        looked.append(given)
+        return ports(*given)
+
+    monkeypatch.setattr(endpoints, "_ports", counted)
+    endpoints.reconcile(bare_service(), [*(pod(i) for i in range(200)), pod(999, port=9090)], [], None)
+    assert len(looked) == 2
+
+
 @pytest.mark.parametrize(("more", "conditions", "listed"), [
     ({}, (True, True, False), "addresses"),
     ({"ready": False}, (False, False, False), "notReadyAddresses"),
