@@ -7,7 +7,7 @@ from typing import Any
 
 from kit.fake_cluster import Json, Store
 from tests.property.history.registry import Op, View, kind
-from tests.property.plane.kinds import CLAIMS, LIFE, NODES, _create, _some, make, pods_come
+from tests.property.plane.kinds import CLAIMS, LIFE, NODES, _create, _emptied, _some, filled, make, pods_come
 
 FIELD = "gpu.pumice.io"
 
@@ -89,6 +89,13 @@ def together(view: View, rng: Random) -> list[Op]:
     ops = [*pods_come(view, rng), *claims_come(view, rng)]
     rng.shuffle(ops)
     return ops
+
+
+@kind("pods with claims come to an empty cluster, and at their heels pods with shares for all cards", 5, CLAIMS)
+def at_their_heels(view: View, rng: Random) -> list[Op]:
+    first, second = rng.sample((claims_come(view, rng), filled(view, rng)), 2)
+    pause = {"do": "wait", "seconds": rng.choice((0.05, 0.3, 1.0))}
+    return [*_emptied(view), *first, pause, *second, {"do": "wait", "seconds": 3.0}]
 
 
 @kind("a driver of claims dies between two of its effects while pods come", 8, CLAIMS)
