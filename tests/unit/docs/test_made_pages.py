@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
+from pathlib import Path
 
 from kit import made_pages
 from kit.manifests import manifest
@@ -14,6 +16,25 @@ def test_the_pages_of_metrics_and_rights_are_what_the_daemons_and_manifests_say(
     """``python -m kit.made_pages``"""
     assert (made_pages.FOLDER / "metrics.md").read_text("utf-8") == made_pages.metrics()
     assert (made_pages.FOLDER / "rights.md").read_text("utf-8") == made_pages.rights()
+
+
+def test_the_page_of_services_has_a_row_for_every_series_of_ours_with_its_labels_and_no_other() -> None:
+    """The page of metrics has a sample of each; a row may shorten the names that follow its first, ``…_used_bytes``."""
+    samples = dict(re.findall(r"^\| `(pumice_\w+)` .*\| `?(.*?)`? \|$", made_pages.metrics(), re.M))
+    told: dict[str, set[str]] = {}
+    for cell in re.findall(r"^\| (`pumice_.*?) \|", (made_pages.FOLDER / "service.md").read_text("utf-8"), re.M):
+        labels = {word for braces in re.findall(r"{(.*?)}", cell) for word in re.split(r",\s*", braces)}
+        first, *others = re.findall(r"[\w…]+", re.sub(r"{.*?}", "", cell))
+        ways = [{first[:end] + other[1:] for end in range(len(first))} if other[0] == "…" else {other} for other in others]
+        for names in [{first}, *ways]:
+            names = {name.removesuffix("_total") for name in names}
+            told |= dict.fromkeys(names & set(samples) or names, labels)
+    assert sorted(set(samples) - set(told)) == []
+    labelled = {name: set(re.findall(r'(\w+)="', sample)) - {"le"} for name, sample in samples.items() if "{" in sample}
+    assert {name: told[name] for name, labels in labelled.items() if not labels <= told[name]} == {}
+    known = (Path(__file__).parents[2] / "golden/outside/metric_names.txt").read_text("utf-8").split()
+    stems = ("pumice_npu_", "pumice_vnpu_", "pumice_vgpu_device_")  # their names are put together
+    assert [name for name in told if not {name, f"{name}_total"} & set(known) and not name.startswith(stems)] == []
 
 
 def test_every_kind_that_the_manifests_define_has_its_row() -> None:

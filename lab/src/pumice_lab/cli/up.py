@@ -155,7 +155,7 @@ def welcome(facts: dict[str, object], data: DataDir, seconds: float, problem: st
     if "web" in facts:
         from pumice.cli.page_link import address_with_token
 
-        what_to_try.append((address_with_token(data.root, str(facts["web"])), ""))
+        what_to_try.append((f"the same in a browser: {address_with_token(data.root, str(facts['web']))}", ""))
     longest = max(len(line) for line, words in what_to_try if words)
     return "\n".join((
         f"The cluster is ready ({seconds:.1f} s): {facts['summary']}",
