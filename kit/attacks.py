@@ -218,7 +218,7 @@ FROM_INSIDE = (
     Attack("a million writes into the region, random and aimed, while programs take memory by every path", HELD,
            "no byte of it decides about memory",
            f"{REGION_WRITES}::test_random_and_aimed_writes_while_programs_allocate_give_never_a_byte_more"),
-    Attack("lock bytes of the region where the ledger has its own", HELD, "it counts as held: the share gets smaller",
+    Attack("lock bytes of the region where the library has its own", HELD, "it counts as held: the share gets smaller",
            f"{REGION_WRITES}::test_locks_that_a_tenant_adds_make_his_share_smaller_and_no_longer_than_they_last"),
     Attack("lock the name of another's exported memory, so that one's own is taken for it", OPEN,
            "what is passed on by two names and let go by one may count once; the monitor shows a region above its limit"),
@@ -346,8 +346,8 @@ def render() -> str:
     counts = ", ".join(f"{sum(a.outcome == outcome for a in every)} {outcome}" for outcome in (HELD, REFUSED, OPEN))
     lines = [
         "# Attacks", "",
-        "What a tenant may try to get more of a card than was granted, and what comes of it where the policies of",
-        "[Kubernetes](../how-to/kubernetes.md) are applied:", "",
+        "What a tenant may try to get more of a card than was granted. Where the policies of",
+        "[Kubernetes](../how-to/kubernetes.md) are applied, this comes of it:", "",
         f"- **{REFUSED}**: said no to, with the reason", f"- **{HELD}**: it goes through and brings nothing",
         f"- **{OPEN}**: it brings something; what holds against it, or that nothing does, stands beside it", "",
         f"{len(every)} attempts: {counts}. `python -m kit.attacks` in a source tree makes them and prints what comes of",

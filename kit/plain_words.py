@@ -1,15 +1,14 @@
 """The documents for users in plain words: ``python -m kit.plain_words``, which ``make check`` runs.
 
-A sentence has at most 25 words, those of a page 15 on average, and words that only this project knows stay out. Code and links'
-targets are no prose.
-``kit/plain_words.toml`` names the words, and the pages that are for others.
+A sentence has at most 25 words, those of a page 15 on average, and words that only this project knows stay out of what users read.
+Code and links' targets are no prose. ``kit/plain_words.toml`` names the words, and which pages are for developers.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -20,9 +19,9 @@ RULES = tomllib.loads((Path(__file__).parent / "plain_words.toml").read_text("ut
 
 
 def pages() -> dict[str, Path]:
-    """The pages for users."""
+    """Every page in English but decisions."""
     found = {path.relative_to(ROOT).as_posix(): path for path in sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])}
-    return {name: path for name, path in found.items() if not name.startswith(tuple(RULES["for_others"]))}
+    return {name: path for name, path in found.items() if not name.startswith(tuple(RULES["left_out"]))}
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:
@@ -51,8 +50,8 @@ def sentences(text: str) -> Iterator[tuple[int, str]]:
             yield line, sentence
 
 
-def faults(text: str) -> Iterator[tuple[int, str]]:
-    """The line and what is to be mended there."""
+def faults(text: str, words: Mapping[str, str] = RULES["words"]) -> Iterator[tuple[int, str]]:
+    """The line and what is to be mended there. ``words``: which stay out, and what to say instead."""
     counts = []
     for line, sentence in sentences(text):
         count = len(re.findall(r"[\w’'/-]*\w", sentence))
@@ -60,7 +59,7 @@ def faults(text: str) -> Iterator[tuple[int, str]]:
             counts.append(count)
         if count > LONGEST:
             yield line, f"{count} words in one sentence, {LONGEST} are the most: {sentence[:60]}..."
-        for word, plainer in RULES["words"].items():
+        for word, plainer in words.items():
             if re.search(rf"\b{word}\b", sentence, re.I):
                 yield line, f"{word!r}: {plainer}"
     if len(counts) >= FEW and (mean := sum(counts) / len(counts)) > MEAN:
@@ -68,9 +67,10 @@ def faults(text: str) -> Iterator[tuple[int, str]]:
 
 
 def check() -> Iterator[str]:
-    """Yield a line for each fault of the pages for users."""
+    """Yield a line for each fault of a page."""
     for name, path in pages().items():
-        yield from (f"{name}:{line}: {what}" for line, what in faults(path.read_text("utf-8")))
+        words = {} if name.startswith(tuple(RULES["for_developers"])) else RULES["words"]
+        yield from (f"{name}:{line}: {what}" for line, what in faults(path.read_text("utf-8"), words))
 
 
 def main() -> int:

@@ -27,13 +27,17 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def script(page: str) -> str:
+    """The blocks of a page that name this file."""
+    blocks = page_commands.blocks((ROOT / page).read_text("utf-8"))
+    return "".join(block.text for block in blocks if NAME in (block.not_run or ""))
+
+
 def typed(page: str, checkout: Path, more: str = "") -> str:
     """Type the blocks of a page that name this file, and what follows; return all that they print."""
-    blocks = page_commands.blocks((ROOT / page).read_text("utf-8"))
-    script = "".join(block.text for block in blocks if NAME in (block.not_run or ""))
     ours = ("MAKE", "MFLAGS", "PUMICE", "PYTHON", "VIRTUAL_ENV")
     env = {name: value for name, value in os.environ.items() if not name.startswith(ours)} | {"HOME": str(checkout.parent)}
-    done = subprocess.run(["bash", "-ec", script + more], cwd=checkout, env=env, capture_output=True, text=True)
+    done = subprocess.run(["bash", "-ec", script(page) + more], cwd=checkout, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
@@ -43,6 +47,7 @@ def test_one_machine_is_installed_and_shares_a_card(checkout: Path) -> None:
     printed = typed("docs/start/one-machine.md", checkout, shares)
     assert f"\n{checkout}/.venv/bin/pumice\n" in "\n" + printed
     assert "card 0: NVIDIA GeForce GTX 1080 Ti, 2000 MiB" in printed
+    assert script("docs/start/laptop.md") == script("docs/start/one-machine.md"), "one installation, on both pages"
 
 
 def test_the_demo_of_the_readme_is_as_the_guides_say(checkout: Path) -> None:

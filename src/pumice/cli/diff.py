@@ -22,8 +22,8 @@ def diff(
     """Compare two journals of schedulers, or one with itself under other configurations: which pods start earlier, later or never
     and why, the hours of cards that idle, and both by queue.
 
-    Two journals are compared as they were, pod by pod where both know its name. With --conf both sides are played in virtual
-    time, the first one with the journal's own configuration, so that nothing but the configuration differs.
+    Two journals are compared as they were, pod by pod where both know its name. With --conf both sides are played in
+    simulated time, the first one with the journal's own configuration, so that nothing but the configuration differs.
     """
     # Only here: help and completion need no engine.
     from pumice.cli.journal_plays import as_it_was, compare, played_with, told_of

@@ -70,8 +70,11 @@ def main(
     ] = None,
     output: Annotated[str, flags.Option("-o", "--output", help="text, wide (every card) or json.")] = "text",
 ) -> None:
-    """Say where a pod would go, or why no node takes it, card by card, and the smallest changes that would let it in; what a
-    PodGroup lacks; what a queue deserves, uses, borrows and waits for; how the pods of a workload fare; who waits for what."""
+    """Say where a pod would go, or why no node takes it, card by card, and the smallest changes that would let it in.
+
+    Of a PodGroup it says what is missing; of a queue, what it deserves, uses, borrows and waits for. Of a workload it says how its
+    pods fare, and of `waiting` who waits for what.
+    """
     # Only here: help and completion need no engine.
     from pumice.cli.page_link import print_page_link
     from pumice.cli.snapshot_source import Source, take_snapshot

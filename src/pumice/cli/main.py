@@ -44,7 +44,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "diff": ("pumice.cli.diff", "Compare two journals, or one under two configurations"),
         "replay": ("pumice.cli.replay", "Repeat the decisions of a dump"),
         "defrag": ("pumice.cli.defrag", "Move pods so that a waiting one starts, or cards are free"),
-        "simulate": ("pumice.cli.simulate", "Compare policies, nodes and cuts in virtual time"),
+        "simulate": ("pumice.cli.simulate", "Compare policies, nodes and cuts in simulated time"),
     },
     "Jobs and queues (as vcctl, too)": {
         "job": ("pumice_jobs.cli.job", "Run, list, view, suspend, resume, delete Jobs"),

@@ -48,7 +48,7 @@ def simulate(
     html: Annotated[Path | None, flags.Option(help="Also write one page with pictures to this file.")] = None,
     output: Annotated[str, flags.Option("-o", "--output", help="table or json.")] = "table",
 ) -> None:
-    """Play arrivals, departures and failures through the scheduler's own engine in virtual time, and compare variants.
+    """Play arrivals, departures and failures through the scheduler's own engine in simulated time, and compare variants.
 
     Every placement is checked by an auditor that knows nothing of the engine; exit code 1 when it finds a fault. Ctrl-C ends a
     play with what is known until then.

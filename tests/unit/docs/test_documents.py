@@ -106,3 +106,14 @@ def test_known_weaknesses_stand_from_the_worst_to_the_least_for_each_kind_of_rea
     tables = [re.findall(rf"^\| ({'|'.join(order)}) \|", part, re.M) for part in text.split("\n## ")[1:]]
     assert all(tables)
     assert [table for table in tables if table != sorted(table, key=order.index)] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/zh/README.md"])
+def test_the_readme_is_one_screen_with_a_picture_that_moves_and_two_commands(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    assert len(text.splitlines()) <= 60
+    (picture,) = re.findall(r"!\[.*\]\((?:\.\./)?(?:docs/)?(.*)\)", text)
+    assert "<animate" in (drawn := (ROOT / "docs" / picture).read_text("utf-8")) or "@keyframes" in drawn
+    typed = "".join(re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)).splitlines()
+    assert [line.split()[0] for line in typed if not line.startswith("export ")] == ["make", "pumice"]
+    assert len(re.findall(r"^\|---", text, re.M)) == 2, "against what is used today, and where to go next"

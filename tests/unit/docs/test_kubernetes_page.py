@@ -33,7 +33,7 @@ SHOWN = {
         "test_the_dockerfile_says_what_the_image_is_made_of": ("`deploy/image/Dockerfile` is made of the same list",),
     },
     "contract/test_webhook.py": {
-        "test_a_tenant_that_lifts_its_limits_is_refused_by_the_admission_server_too": ("Where policies are not to be had",),
+        "test_a_tenant_that_lifts_its_limits_is_refused_by_the_admission_server_too": ("Where the cluster has no such policies",),
         "test_while_the_server_is_down_no_job_passes_unseen": ("The admission server registers itself",),
         "test_what_is_registered_belongs_to_the_servers_role_and_goes_with_it": (
             "What it registers belongs to its ClusterRole", "The garbage collector takes it away with that role"),

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from kit import pictures, plain_words
 
 
-def test_every_page_for_users_is_plain() -> None:
+def test_every_page_is_plain() -> None:
     """``python -m kit.plain_words``; docs/develop/style.md tells the rules."""
     assert list(plain_words.check()) == []
+
+
+def test_no_page_in_english_is_left_out_but_decisions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Pages that programs make are read by users, too; in those for developers words of our own may stand."""
+    home = plain_words.ROOT / "docs"
+    every = {path.relative_to(home.parent).as_posix() for path in home.rglob("*.md")} | {"README.md"}
+    assert {name for name in every - set(plain_words.pages()) if not name.startswith(("docs/adr/", "docs/zh/"))} == set()
+    (tmp_path / "page.md").write_text(f"The ledger.\n\n{'word ' * 26}end.\n", "utf-8")
+    for_users, for_developers = "docs/reference/page.md", "docs/develop/page.md"
+    monkeypatch.setattr(plain_words, "pages", lambda: dict.fromkeys((for_users, for_developers), tmp_path / "page.md"))
+    found = [line.partition(": ")[0] for line in plain_words.check()]
+    assert found == [f"{for_users}:1", f"{for_users}:3", f"{for_developers}:3"]
 
 
 def test_a_long_sentence_and_a_word_of_our_own_are_found_with_their_lines() -> None:

@@ -54,7 +54,7 @@ def create_machine(
     model: Annotated[Path | None, flags.Option("--model", "-f", help="A model file (YAML or TOML).")] = None,
     cards: Annotated[list[str] | None, flags.Option(help="Presets instead of a file: 2xA100-SXM4-40GB."), MODELS] = None,
     name: Annotated[str | None, flags.Option(help="Name of the machine; UUIDs follow from it.")] = None,
-    virtual: Annotated[bool, flags.Option("--virtual", help="Let the machine live in its own, virtual time.")] = False,
+    virtual: Annotated[bool, flags.Option("--virtual", help="Let the machine live in its own, simulated time.")] = False,
     output: Format = Output.TEXT,
 ) -> None:
     """Make an emulated machine from a model file or from presets."""
@@ -81,7 +81,7 @@ def set_card(
         bool | None, flags.Option("--lost/--found", help="The card falls off the bus / comes back.")
     ] = None,
     temperature: Annotated[int | None, flags.Option(min=0, max=150, metavar="°C", help="When idle.")] = None,
-    advance_ms: Annotated[float | None, flags.Option(min=0, help="Push virtual time on.")] = None,
+    advance_ms: Annotated[float | None, flags.Option(min=0, help="Push simulated time on.")] = None,
     output: Format = Output.TEXT,
 ) -> None:
     """Change a machine while programs run on it."""
