@@ -50,7 +50,7 @@ def main(
     log_level: LogLevel = "",
     verbosity: Verbosity = 3,
 ) -> None:  # fmt: skip
-    """Refuse what cannot be meant, and fill in what is left out, of Volcano's kinds and, where asked, of pods."""
+    """Refuse what makes no sense, and fill in what is left out, of Volcano's kinds and, where asked, of pods."""
     from pumice_jobs.admission import review
     from pumice_jobs.admission.rules import SHARES_TO_CLAIMS
     from pumice_jobs.apps.webhook import daemon
