@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
 from kit import site
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("zensical"), reason="the extra `docs` is not installed: make docs")
 def test_the_site_builds_in_both_languages_and_every_link_leads_on(tmp_path: Path) -> None:
+    """CI has run `make docs` before, so there it is never skipped."""
+    if not importlib.util.find_spec("zensical") and "PUMICE_CI" not in os.environ:
+        pytest.skip("the extra `docs` is not installed: make docs")
     assert site.build(tmp_path / "site", tmp_path / "scratch") == []
     for page in ("index.html", "zh/index.html", "reference/commands.html", "contributing.html"):
         assert "<h1" in (tmp_path / "site" / page).read_text("utf-8")
