@@ -1,6 +1,6 @@
 """The documents for users in plain words: ``python -m kit.plain_words``, which ``make check`` runs.
 
-A sentence has at most 25 words, those of a page 15 on average, and words that only this project knows stay out of what users read.
+A sentence has at most 25 words, those of a page 15 on average. Words that only this project knows stay out of what users read.
 Code and links' targets are no prose. ``kit/plain_words.toml`` names the words, and which pages are for developers.
 """
 

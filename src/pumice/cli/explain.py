@@ -72,8 +72,8 @@ def main(
 ) -> None:
     """Say where a pod would go, or why no node takes it, card by card, and the smallest changes that would let it in.
 
-    Of a PodGroup it says what is missing; of a queue, what it deserves, uses, borrows and waits for. Of a workload it says how its
-    pods fare, and of `waiting` who waits for what.
+    Of a PodGroup it says what is missing; of a queue, what it deserves, uses, borrows and waits for. Of a workload it says how
+    its pods fare, and of `waiting` who waits for what.
     """
     # Only here: help and completion need no engine.
     from pumice.cli.page_link import print_page_link

@@ -23,8 +23,8 @@ def replay(
     """Repeat the decisions of a dump or of a scheduler's journal, and compare them with those that are written there.
 
     Of a dump it is one cycle; of a journal every cycle, bit for bit. Exit code 1 when they differ: another version of Pumice, or
-    another configuration, decides otherwise. With --conf what arrived then arrives again, in simulated time, and is placed as that
-    configuration places it. Each pod runs for its recorded time from its new start.
+    another configuration, decides otherwise. With --conf what arrived then arrives again, in simulated time, and is placed as
+    that configuration places it. Each pod runs for its recorded time from its new start.
     """
     # Only here: help and completion need no engine.
     from pumice.cli.journal_plays import holds_journal

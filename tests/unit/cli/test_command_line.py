@@ -149,7 +149,8 @@ def test_what_to_try_names_an_unusual_data_dir_only(tmp_path: Path, monkeypatch:
     other = welcome(facts, DataDir(tmp_path / "other"), 1.0)
     assert other.endswith(f"pumice down --data-dir {tmp_path}/other")
     assert f"pumice status --data-dir {tmp_path}/other" in other
-    assert "\n  the same in a browser: http://127.0.0.1:9" in welcome(facts | {"web": "127.0.0.1:9"}, DataDir(tmp_path / "other"), 1.0)
+    with_page = welcome(facts | {"web": "127.0.0.1:9"}, DataDir(tmp_path / "other"), 1.0)
+    assert "\n  the same in a browser: http://127.0.0.1:9" in with_page
 
 
 def test_a_package_that_is_not_installed_is_one_line(
