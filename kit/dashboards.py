@@ -69,7 +69,7 @@ DASHBOARDS = {
             "p95": p95("volcano_e2e_scheduling_latency_milliseconds")}),
         Panel("Evictions", "ops", "pods sent away to make room, by the action that did it", {
             "{{action}}": "sum by (action) (rate(volcano_eviction_transactions_total[5m]))"}),
-        Panel("Answers of admission", "ops", "refused: an object that cannot be meant", {
+        Panel("Answers of admission", "ops", "refused: an object that makes no sense", {
             "{{path}} {{outcome}}": "sum by (path, outcome) (rate(pumice_webhook_answers_total[5m]))"}),
         Panel("Gangs by phase", "none", "Inqueue: admitted, waits for room", {
             phase: f"sum(volcano_queue_pod_group_{phase}_count)" for phase in ("pending", "inqueue", "running", "unknown")}),

@@ -28,7 +28,7 @@ WORKLOADS = ("deployments", "daemonsets", "statefulsets")
 ABSENT = {
     Role.CONTROLLER: Finding(BAD, "no controller works: Jobs get no pods, and nobody looks after PodGroups and queues",
                              "kubectl apply -f deploy/manifests/volcano.yml"),
-    Role.ADMISSION: Finding(WARNING, "no admission server works: Jobs and queues that cannot be meant are stored, and fail later",
+    Role.ADMISSION: Finding(WARNING, "no admission server works: Jobs and queues that make no sense are stored, and fail later",
                             "kubectl apply -f deploy/manifests/volcano-admission.yml"),
 }  # fmt: skip
 
