@@ -34,7 +34,8 @@ def reconcile(service: View, pods: Iterable[View], slices: Sequence[View], endpo
     """``pods``: those that it selects; ``slices``: its own; ``endpoints``: what has its name, whoever made it."""
     if is_deleting(service) or selector_of(service) is None:
         return []
-    named = {_key(port, port["targetPort"]) for port in service["spec"].get("ports") or () if isinstance(port.get("targetPort"), str)}
+    ports = service["spec"].get("ports") or ()
+    named = {_key(port, port["targetPort"]) for port in ports if isinstance(port.get("targetPort"), str)}
     groups: dict[frozenset[Any], tuple[list[Json], list[View]]] = {}
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
         if (pod.get("status") or {}).get("podIP") and phase(pod) not in ("Succeeded", "Failed"):
