@@ -5,13 +5,14 @@ A difference is a mistake unless it was meant. Where it was meant (a new command
     python -m tests.golden.test_seen_from_outside
 
 writes all the files anew; read ``git diff tests/golden/outside``, commit it with the change, and say why. A name that goes
-also goes through CHANGELOG.md. No identifier and no path of a module stands in these files, so that a move or a renamed class,
-function or parameter leaves them as they are. A script that renames words leaves out ``tests/golden/outside`` and
-``tests/golden/last_release``.
+also goes through CHANGELOG.md. But for what ``import pumice`` gives, no identifier and no path of a module stands in these
+files, so that a move or a renamed class, function or parameter leaves them as they are. A script that renames words leaves out
+``tests/golden/outside`` and ``tests/golden/last_release``.
 """
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import re
@@ -20,7 +21,7 @@ import tomllib
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.golden import outside_words
 from tests.golden.test_screens import programs
 
+import pumice
 from pumice.adapters.load import Got
 from pumice.apps.doctor.cluster.facts import ClusterFacts
 from pumice.cli import main
@@ -95,6 +97,16 @@ def entry_points() -> Iterator[str]:
     yield from (f"program {name}" for name in sorted(project["scripts"]))
     yield from (f"extra {name}" for name in sorted(project["optional-dependencies"]))
     yield from sorted(f"man page {name}" for name in command_pages.man_pages())
+
+
+def python() -> Iterator[str]:
+    """What ``import pumice`` gives: calls with their parameters, values with their fields. Here the names are the outside's."""
+    for name in sorted(pumice.__all__):
+        value = getattr(pumice, name)
+        if is_dataclass(value):
+            yield from (f"{name}.{field.name}: {field.type}" for field in fields(value))
+        else:
+            yield f"{name}{'' if isinstance(value, type) else inspect.signature(value)}"
 
 
 # ---- what is printed as JSON
@@ -241,9 +253,9 @@ def manifests() -> Iterator[str]:
 
 
 SUBJECTS: dict[str, Callable[[], Iterable[str]]] = {
-    "commands": commands, "entry_points": entry_points, "json_keys": json_keys, "metrics": metrics, "metric_names": metric_names,
-    "scheduler_conf": scheduler_conf, "chart_values": chart_values, "manifests": manifests, "log_keys": outside_words.log_keys,
-    "choices": outside_words.choices,
+    "commands": commands, "python": python, "entry_points": entry_points, "json_keys": json_keys, "metrics": metrics,
+    "metric_names": metric_names, "scheduler_conf": scheduler_conf, "chart_values": chart_values, "manifests": manifests,
+    "log_keys": outside_words.log_keys, "choices": outside_words.choices,
     **{form: (lambda form=form: outside_words.of_form(form)) for form in outside_words.FORMS},  # type: ignore[misc]
 }  # fmt: skip
 
