@@ -42,14 +42,16 @@ def pytest_runtest_makereport(
 
 
 LONGEST = (
+    "benchmarks/tests/test_every_benchmark_runs.py", "tests/scenarios/test_pages.py", "tests/native/test_vgpu_fair.py",
     "benchmarks/tests/test_benchmarks_before_a_server_run.py", "benchmarks/tests/test_benchmarks_of_daemons_run.py",
-    "benchmarks/tests/test_every_benchmark_runs.py", "tests/scenarios/test_the_wheel.py",
-    "tests/scenarios/test_pages.py", "tests/property/test_histories.py", "lab/tests/scenarios/test_a_cluster_of_this_machine.py",
-    "tests/scenarios/test_two_schedulers.py", "tests/scenarios/test_controllers_that_die.py",
-    "tests/native/test_vgpu_every_program.py", "tests/scenarios/test_running_without_a_cluster.py",
-    "tests/scenarios/test_any_terminal.py", "tests/native/test_vgpu_fair.py", "tests/property/test_whose_call.py",
-    "tests/scenarios/test_watching_and_changing_shares.py", "tests/native/test_vgpu_region_writes.py",
-    "tests/contract/test_jobs.py", "tests/scenarios/test_npus_on_a_node.py", "tests/scenarios/test_chips_cut_on_a_node.py",
+    "lab/tests/scenarios/test_a_cluster_of_this_machine.py", "tests/contract/test_ways_over.py",
+    "tests/scenarios/test_the_wheel.py", "tests/scenarios/test_any_terminal.py", "tests/native/test_vgpu_every_program.py",
+    "tests/scenarios/test_claims_on_a_cluster.py", "tests/scenarios/test_two_schedulers.py",
+    "tests/scenarios/test_watching_and_changing_shares.py", "tests/scenarios/test_running_without_a_cluster.py",
+    "tests/scenarios/test_npus_on_a_node.py", "tests/scenarios/test_containers_without_a_cluster.py",
+    "tests/scenarios/test_controllers_that_die.py", "tests/scenarios/test_a_cluster_on_a_page.py",
+    "tests/native/test_vgpu_region_writes.py", "tests/contract/test_jobs.py", "tests/scenarios/test_chips_cut_on_a_node.py",
+    "tests/property/test_histories.py",
 )  # fmt: skip
 """The files that take longest by the clock, which go first: workers take whole files, and none shall end alone."""
 

@@ -260,6 +260,13 @@ SUBJECTS: dict[str, Callable[[], Iterable[str]]] = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _forgotten() -> Iterator[None]:
+    """The trees of all sources are not kept for the collector of garbage to look through in every later test."""
+    yield
+    outside_words.trees.cache_clear()
+
+
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_what_the_outside_sees_is_what_it_was(subject: str) -> None:
     """``python -m tests.golden.test_seen_from_outside`` where a difference is meant."""

@@ -23,14 +23,14 @@ def test_a_hostile_claim_is_given_up_and_never_keeps_others_long() -> None:
     cluster = Cluster(*(published(*devices, name=f"s{at}", pool=f"p{at}") for at in range(8)))
     hostile = claim(*(asks(f"r{at}") for at in range(32)), constraints=[{"distinctAttribute": UUID}])
     search = cluster.search(hostile, budget=20_000)
-    longest, last = 0.0, time.perf_counter()
+    longest, last = 0.0, time.thread_time()
     while True:
         try:
             next(search)
         except StopIteration as end:
             found = end.value
             break
-        now = time.perf_counter()
+        now = time.thread_time()  # its own: others may be at work
         longest, last = max(longest, now - last), now
     assert isinstance(found, Unallocated)
     assert (found.cause, found.text) == (Cause.BUDGET, "the search was given up after 20000 steps")

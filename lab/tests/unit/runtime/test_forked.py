@@ -53,13 +53,13 @@ def test_a_child_that_fails_is_no_answer_and_leaves_no_process() -> None:
 def test_nobody_waits_longer_than_he_wants_and_the_child_ends() -> None:
     async def impatient() -> None:
         async with asyncio.timeout(0.2):
-            await forked.ask(lambda: time.sleep(60) or b"")
+            await forked.ask(lambda: time.sleep(600) or b"")
 
     before = children()
     begin = time.monotonic()
     with pytest.raises(TimeoutError):
         asyncio.run(impatient())
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 60
     assert children() <= before
 
 
