@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from io import BytesIO
 from random import Random
 from typing import Any
 
@@ -16,7 +17,7 @@ from pumice.journal.folding import Folder
 from pumice.journal.freezing import freeze
 from pumice.journal.playing import play
 from pumice.journal.reading import Part, parts_of, segment_of
-from pumice.journal.recorder import MESSAGE, Notes
+from pumice.journal.recorder import Notes, messages
 from pumice.journal.records import BLOCK, FORM, SNAPSHOT, Head, encode, frame, head
 from pumice.scheduler.inputs import BeginFile, Configure
 
@@ -27,9 +28,8 @@ def head_of(number: int, fresh: bool) -> bytes:
     return head(Head(FORM, __version__, "a", 0.0, number, fresh, ["volcano"]))
 
 
-def fold(folder: Folder, buffers: list[bytes]) -> None:
-    for head_, payload in zip(buffers[::2], buffers[1::2], strict=True):
-        _, kind, now = MESSAGE.unpack(head_)
+def fold(folder: Folder, chunk: BytesIO) -> None:
+    for kind, payload, now in messages(bytearray(chunk.getvalue()[: chunk.tell()])):
         folder.fold(told(kind, payload, now))
 
 
@@ -43,7 +43,7 @@ class RecordedDoor(EngineDoor):
     def make(self) -> Ears:
         ears = super().make()
         self.folder = folder = Folder()
-        ears.enter.notes = Notes(lambda buffers: fold(folder, buffers))
+        ears.enter.notes = Notes(lambda chunk: fold(folder, chunk))
         ears.enter.note(Configure(self.conf, "test", False, None))
         self.cycles = 0
         self.files.append(head_of(len(self.files), True))

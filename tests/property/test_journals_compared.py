@@ -59,7 +59,7 @@ class Day:
     def play(self) -> None:
         rng, enter, folder = Random(self.seed), Doorway(Engine()), Folder()
         self.enter, self.rng, self.now, files = enter, Random(1), 0.0, 0
-        enter.notes = notes = Notes(lambda buffers: fold(folder, buffers))
+        enter.notes = notes = Notes(lambda chunk: fold(folder, chunk))
         enter(Configure(CONF, "test", False, None))
         for name in ("default", "other"):
             enter(Put("Queue", convert(Queue, queue(name))))

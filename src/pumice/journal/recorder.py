@@ -1,13 +1,15 @@
 """The doorway through which everything goes into an engine, and the notes of it, where somebody keeps a journal.
 
-A note costs the loop an append: pods are noted as the lines of the watch in which they came. What of them is read, what is the
+A note costs the loop a copy: pods are noted as the lines of the watch in which they came. What of them is read, what is the
 same as before, what it is called, and how it lies in a file is found out by whoever reads the notes (``folding``), in another
-process.
+process. Copies lie in chunks that are used again; lines that are kept instead have the next ones read into cold memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from io import SEEK_END, BytesIO
 from random import Random
 from struct import Struct
 from typing import Any
@@ -20,8 +22,10 @@ from pumice.scheduler.cycle.cycle import Plan
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.inputs import Drop, DropPod, Input, Put
 
-CHUNK = 512
-"""Buffers that are sent together, two of a message; a call takes 1,024."""
+CHUNK = 256 << 10
+"""Bytes, about, that are sent together."""
+SPARE = 8
+"""Chunks that are kept to be used again."""
 MESSAGE = Struct("<IBd")
 """The head of a message: its size, kind and time, of the clock that is never set."""
 NOTE, PUT_LINE, DROP_LINE, ENGINE, GAP = range(5)
@@ -56,38 +60,56 @@ class Answers:
         return answer
 
 
+def messages(came: bytearray) -> Iterator[tuple[int, bytes, float]]:
+    """Take the messages that are whole: kind, content and time of each."""
+    at = 0
+    while len(came) >= at + MESSAGE.size:
+        size, kind, now = MESSAGE.unpack_from(came, at)
+        end = at + MESSAGE.size + size
+        if len(came) < end:
+            break
+        payload = bytes(memoryview(came)[at + MESSAGE.size : end])
+        at = end
+        yield kind, payload, now
+    del came[:at]
+
+
 def told_of(effects: Sequence[SchedulerEffect]) -> bytes:
     """Everything that effects say."""
     return encode([(type(effect).__name__, effect) for effect in effects])
 
 
 class Notes:
-    """Notes in turn, handed over to ``send`` as buffers. ``thin``: the cycles, and what they need to be played, are left out."""
+    """Notes in turn, handed over to ``send`` in chunks, each written up to its position. ``thin``: the cycles, and what they need
+    to be played, are left out."""
 
-    def __init__(self, send: Callable[[list[bytes]], None]) -> None:
+    def __init__(self, send: Callable[[BytesIO], None]) -> None:
         self.send = send
         self.thin = False
-        self._buffers: list[bytes] = []
+        self._spare: deque[BytesIO] = deque()
+        self._chunk = BytesIO()
 
     def note(self, found: Input, line: bytes = b"") -> None:
         """Encoded at once, where no ``line`` of the watch tells the same: an engine may go on to write into what it was given."""
         if self.thin and type(found) not in (Put, Drop, DropPod):
             return
-        buffers = self._buffers
         if not line:
             self.put(NOTE, encode(found))
             return
+        chunk = self._chunk
         if type(found) is DropPod:
-            buffers.append(_pack(len(line), DROP_LINE, 0.0))
+            chunk.write(_pack(len(line), DROP_LINE, 0.0))
         else:
-            buffers.append(_pack(len(line), PUT_LINE, found.now))  # type: ignore[attr-defined]
-        buffers.append(line)
-        if len(buffers) >= CHUNK:
+            chunk.write(_pack(len(line), PUT_LINE, found.now))  # type: ignore[attr-defined]
+        chunk.write(line)
+        if chunk.tell() >= CHUNK:
             self.flush()
 
     def put(self, kind: int, payload: bytes) -> None:
-        self._buffers += (_pack(len(payload), kind, 0.0), payload)
-        if len(self._buffers) >= CHUNK:
+        chunk = self._chunk
+        chunk.write(_pack(len(payload), kind, 0.0))
+        chunk.write(payload)
+        if chunk.tell() >= CHUNK:
             self.flush()
 
     def decided(self, now: float, wall: float, bits: bytes, answers: list[int], effects: Sequence[SchedulerEffect]) -> None:
@@ -95,9 +117,15 @@ class Notes:
             self.put(NOTE, encode(Told(now, wall, bits, answers, Raw(told_of(effects)))))
 
     def flush(self) -> None:
-        if self._buffers:
-            self._buffers, buffers = [], self._buffers
-            self.send(buffers)
+        if self._chunk.tell():
+            chunk, self._chunk = self._chunk, self._spare.pop() if self._spare else BytesIO()
+            self.send(chunk)
+
+    def again(self, chunk: BytesIO) -> None:
+        """A chunk was sent; called by another thread."""
+        if len(self._spare) < SPARE and chunk.seek(0, SEEK_END) < 2 * CHUNK:  # one with a snapshot is large
+            chunk.seek(0)
+            self._spare.append(chunk)
 
 
 class Doorway:

@@ -15,6 +15,7 @@ import threading
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from io import BytesIO
 from queue import SimpleQueue
 from signal import SIGKILL
 from socket import MSG_DONTWAIT, SHUT_WR, socket
@@ -40,23 +41,24 @@ SNAPSHOT_LEVEL = 1
 
 
 class _Sender(threading.Thread):
-    """Sends batches of buffers beside the loop, since copying them into the kernel takes time. It ends after None."""
+    """Sends chunks of notes beside the loop, since copying them into the kernel takes time. It ends after None. ``again``: see
+    ``Notes.again``."""
 
-    def __init__(self, joined: socket) -> None:
+    def __init__(self, joined: socket, again: Callable[[BytesIO], None]) -> None:
         super().__init__(name="journal", daemon=True)
-        self.joined = joined
-        self.batches: SimpleQueue[list[bytes] | None] = SimpleQueue()
+        self.joined, self.again = joined, again
+        self.chunks: SimpleQueue[BytesIO | None] = SimpleQueue()
         self.sent = 0
         self.fault = ""
 
     def run(self) -> None:
         try:
-            while (batch := self.batches.get()) is not None:
-                size = sum(map(len, batch))
-                left = size - self.joined.sendmsg(batch)
-                if left:
-                    self.joined.sendall(memoryview(b"".join(batch))[-left:])
+            while (chunk := self.chunks.get()) is not None:
+                size = chunk.tell()
+                with chunk.getbuffer() as whole, whole[:size] as written:
+                    self.joined.sendall(written)
                 self.sent += size
+                self.again(chunk)
         except OSError as error:
             self.fault = str(error)
 
@@ -87,7 +89,7 @@ class Journal:
         """From now on everything is noted. Before the engine is told anything."""
         self._notes = self.enter.notes = Notes(self._keep)
         self._writer, self._socket = beside(lambda joined: Writer(joined, self.segments, self.first).run())
-        self._sender = _Sender(self._socket)
+        self._sender = _Sender(self._socket, self._notes.again)
         self._sender.start()
 
     async def run(self) -> None:
@@ -104,7 +106,7 @@ class Journal:
         self._notes.flush()
         self.enter.notes = None
         if self._socket is not None:
-            self._sender.batches.put(None)
+            self._sender.chunks.put(None)
             await asyncio.to_thread(self._sender.join, LAST_NOTES)
             if self._sender.is_alive():
                 log.error("journal cut folder=%s cause=its writer is late by more than %.0f s", self.segments.folder, LAST_NOTES)
@@ -116,12 +118,12 @@ class Journal:
                 self._hear()
             self._end()
 
-    def _keep(self, buffers: list[bytes]) -> None:
-        """Hand buffers over to the sender, as long as not too much of them waits."""
+    def _keep(self, chunk: BytesIO) -> None:
+        """Hand a chunk over to the sender, as long as not too much of them waits."""
         if self._socket is None:
             return
-        self._given += sum(map(len, buffers))
-        self._sender.batches.put(buffers)
+        self._given += chunk.tell()
+        self._sender.chunks.put(chunk)
         if self.waiting > 2 * MOST:
             self._lost("its writer takes nothing any more")
         elif self.waiting > MOST and not self._notes.thin:
@@ -179,7 +181,7 @@ class Journal:
         """There is no journal any more while this scheduler runs."""
         log.error("journal ended folder=%s cause=%s", self.segments.folder, cause)
         self.enter.notes, self.recording, self._again = None, False, float("inf")
-        self._sender.batches.put(None)
+        self._sender.chunks.put(None)
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(self._writer, SIGKILL)
             os.waitpid(self._writer, os.WNOHANG)

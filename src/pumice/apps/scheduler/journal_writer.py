@@ -17,7 +17,7 @@ import msgspec
 
 from pumice.adapters.segments import Segments
 from pumice.journal.folding import Folder
-from pumice.journal.recorder import DROP_LINE, ENGINE, GAP, MESSAGE, PUT_LINE
+from pumice.journal.recorder import DROP_LINE, ENGINE, GAP, PUT_LINE, messages
 from pumice.journal.records import BLOCK, SNAPSHOT, Head, Snapshot, decode_told, encode, frame, head, pod_of
 from pumice.scheduler.inputs import BeginFile, DropPod, PutPod
 
@@ -76,14 +76,7 @@ class Writer:
 
     def _take(self, came: bytearray) -> None:
         """Take the messages that are whole."""
-        at = 0
-        while len(came) >= at + MESSAGE.size:
-            size, kind, now = MESSAGE.unpack_from(came, at)
-            end = at + MESSAGE.size + size
-            if len(came) < end:
-                break
-            payload = bytes(memoryview(came)[at + MESSAGE.size : end])
-            at = end
+        for kind, payload, now in messages(came):
             if kind == ENGINE:
                 self._take_engine(payload)
             elif kind == GAP:
@@ -94,7 +87,6 @@ class Writer:
                 if type(found) is BeginFile:
                     self._turn()
                 self.folder.fold(found)
-        del came[:at]
 
     def _write(self) -> None:
         if not self.recording:

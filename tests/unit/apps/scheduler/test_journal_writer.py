@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from random import Random
 
@@ -24,7 +25,7 @@ from pumice.apps.scheduler import journal as module
 from pumice.apps.scheduler.daemon import Settings
 from pumice.apps.scheduler.journal import Journal
 from pumice.effects.vocabulary import Bind
-from pumice.journal.recorder import Doorway
+from pumice.journal.recorder import CHUNK, NOTE, SPARE, Doorway, Notes, messages
 from pumice.journal.records import FORM, Head, pod_of
 from pumice.ports.clock import SystemClock
 from pumice.scheduler.engine import Engine
@@ -154,3 +155,21 @@ def test_a_writer_that_is_killed_ends_the_journal_and_nothing_else(tmp_path: Pat
     run_virtually(story())
     assert "cause=its writer has ended" in caplog.text
     assert placed(parts(tmp_path)[0]) == 1, "what it wrote before is played"
+
+
+def test_a_chunk_is_used_again_when_it_was_sent_and_nothing_of_its_earlier_use_is_sent_again() -> None:
+    chunks: list[BytesIO] = []
+    notes = Notes(chunks.append)
+    seen = set()
+    for size in (CHUNK, 10, 3000, 10, CHUNK // 2):
+        notes.put(NOTE, bytes(size))
+        notes.flush()
+        (chunk,) = chunks
+        seen.add(id(chunk))
+        assert [len(payload) for _, payload, _ in messages(bytearray(chunk.getvalue()[: chunk.tell()]))] == [size]
+        notes.again(chunks.pop())
+    assert len(seen) == 2  # one is written while the other one is sent
+    for _ in range(2 * SPARE):
+        notes.again(BytesIO())
+    notes.again(BytesIO(bytes(3 * CHUNK)))
+    assert len(notes._spare) == SPARE
