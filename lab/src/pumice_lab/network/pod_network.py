@@ -107,7 +107,7 @@ class RoutedNetwork:
 
     async def lead(self, services: Sequence[Json], slices: Sequence[Json]) -> str:
         """Connections to cluster addresses to where they belong from now on. Says why not, or nothing."""
-        wanted = self._tables(doors(services, slices, self.range, (API, NAMES)))
+        wanted = await asyncio.to_thread(lambda: self._tables(doors(services, slices, self.range, (API, NAMES))))
         return await self._in(lambda: self._router.program(wanted))
 
     async def _in(self, work: Callable[[], T]) -> T:

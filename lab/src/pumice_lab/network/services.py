@@ -57,10 +57,10 @@ def doors(services: Iterable[Json], slices: Iterable[Json], pods: Network, reser
         address = _address(spec.get("clusterIP"))
         if address is None or address in reserved or address not in SERVICES:
             continue
-        own, sticky = of[meta.get("namespace", ""), meta["name"]], _stickiness(spec)
+        own, sticky = _by_port(of[meta.get("namespace", ""), meta["name"]]), _stickiness(spec)
         for port in spec.get("ports") or ():
             if protocol := _PROTOCOLS.get(port.get("protocol", "TCP")):
-                targets = tuple(sorted(set(_targets(own, port.get("name") or "", port.get("protocol", "TCP"), pods))))
+                targets = tuple(sorted(set(_targets(own[_key(port)], pods))))
                 found.append(Door(address, protocol, int(port["port"]), targets, sticky))
     return sorted(found, key=lambda door: (door.address, door.protocol, door.port))
 
@@ -189,9 +189,21 @@ def _by_service(slices: Iterable[Json]) -> defaultdict[tuple[str, str], list[Jso
     return found
 
 
-def _targets(slices: Iterable[Json], port: str, protocol: str, pods: Network) -> Iterator[tuple[Address, int]]:
-    here = [(part, each["port"]) for part in slices for each in part.get("ports") or ()
-            if (each.get("name") or "") == port and each.get("protocol", "TCP") == protocol and each.get("port")]  # fmt: skip
+def _key(port: Json) -> tuple[str, str]:
+    return port.get("name") or "", port.get("protocol", "TCP")
+
+
+def _by_port(slices: Iterable[Json]) -> defaultdict[tuple[str, str], list[tuple[Json, int]]]:
+    """The slices of a Service that have a port, and its number there; a Service may have ten thousand."""
+    found: defaultdict[tuple[str, str], list[tuple[Json, int]]] = defaultdict(list)
+    for part in slices:
+        for each in part.get("ports") or ():
+            if each.get("port"):
+                found[_key(each)].append((part, each["port"]))
+    return found
+
+
+def _targets(here: Iterable[tuple[Json, int]], pods: Network) -> Iterator[tuple[Address, int]]:
     for each, number in _chosen([(each, int(number)) for part, number in here for each in part.get("endpoints") or ()]):
         yield from ((ip, number) for ip in _addresses(each) if ip in pods)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 from pumice_lab.network.netlink import Address, Network
+from pumice_lab.network.pod_network import RoutedNetwork
 from pumice_lab.network.services import Door, doors, host_lines, links, service_names, tables, without_effect
 
 PODS, API, OUT = Network("10.128.0.0/14"), Address("10.96.0.1"), (Address("10.96.0.10"), 15001)
@@ -49,6 +53,37 @@ def test_a_port_leads_to_the_port_of_its_name() -> None:
     service = _service(ports=[{"name": "web", "port": 80}, {"name": "metrics", "port": 81}])
     found = doors([service], [_slice(_end(FIRST), name="web"), _slice(_end(SECOND), name="metrics", port=9000)], PODS)
     assert [(door.port, door.targets) for door in found] == [(80, ((FIRST, 5000),)), (81, ((SECOND, 9000),))]
+
+
+class Looked(list[dict]):
+    """Counts how often it is walked through."""
+
+    times = 0
+
+    def __iter__(self) -> Any:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_the_ports_of_a_slice_are_looked_at_once_for_all_ports_of_its_service() -> None:
+    """Ten thousand of them, for each of ten thousand, took seconds."""
+    ports = [{"name": f"p{number}", "port": number} for number in range(1, 51)]
+    slice_ = {**_slice(_end(FIRST)), "ports": Looked(ports)}
+    found = doors([_service(ports=ports)], [slice_], PODS)
+    assert [door.targets for door in found] == [((FIRST, each["port"]),) for each in ports]
+    assert slice_["ports"].times == 1
+
+
+def test_others_have_their_turn_while_it_is_worked_out_where_services_lead() -> None:
+    threads = list[int]()
+
+    async def done(work: Any) -> str:
+        return ""
+
+    network: Any = SimpleNamespace(range=PODS, _in=done, _tables=lambda found: threads.append(threading.get_ident()))
+    asyncio.run(RoutedNetwork.lead(network, [_service()], []))
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
 
 
 def test_what_anybody_may_write_into_a_slice_leads_nowhere_else() -> None:
