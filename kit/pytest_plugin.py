@@ -43,6 +43,7 @@ def pytest_runtest_makereport(
 
 LONGEST = (
     "benchmarks/tests/test_every_benchmark_runs.py", "tests/scenarios/test_pages.py", "tests/native/test_vgpu_fair.py",
+    "tests/scenarios/test_examples_of_commands.py",
     "benchmarks/tests/test_benchmarks_before_a_server_run.py", "benchmarks/tests/test_benchmarks_of_daemons_run.py",
     "lab/tests/scenarios/test_a_cluster_of_this_machine.py", "tests/contract/test_ways_over.py",
     "tests/scenarios/test_the_wheel.py", "tests/scenarios/test_any_terminal.py", "tests/native/test_vgpu_every_program.py",

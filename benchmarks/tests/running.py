@@ -18,8 +18,9 @@ OTHERS = tuple(name for name in FOUND if name not in {*NEED_MORE, *BEFORE_A_SERV
 PARTS = {"native-gpu": "E0,E2,E3", "native-vgpu": "launches,allocations,modules,start_up,usable,witness,grants,chaos,fuzz"}
 """Of those that take minutes by the clock even so: what runs here. The soak runs all of it."""
 SMALLER = {"start": ("--nodes", "1000", "--pods", "5000"), "memory": ("--nodes", "1000", "--pods", "5000"),
-           "controller-start": ("--jobs", "2000", "--pods", "20000")}  # fmt: skip
-"""Sizes that show as well that a program runs to its end, of which ``--quick`` takes a tenth."""
+           "controller-start": ("--jobs", "2000", "--pods", "20000"),
+           "end-to-end": ("--nodes", "800", "--pods", "2000"), "jobs": ("--nodes", "800", "--pods", "1000")}  # fmt: skip
+"""Sizes that show as well that a program runs to its end, of which ``--quick`` takes a tenth or a twentieth."""
 PATIENCE = 1200
 """Seconds that a test of one may take: of the processor it needs ten, and others may be at work."""
 EMBEDDED = {name: value for name, value in os.environ.items() if name != "KUBEBUILDER_ASSETS"}
