@@ -289,7 +289,8 @@ class Server:
     async def tell(self) -> None:
         """Wake the streams when something has changed, and seldom enough; for ever."""
         while True:
-            pause, self.spent = min(SLOWEST, max(QUICKEST, self.spent / SHARE)), 0.0
+            pause = min(SLOWEST, max(QUICKEST, self.spent / SHARE))
+            self.spent = min(max(0.0, self.spent - pause * SHARE), SLOWEST * SHARE)  # what one pause cannot make up for
             await asyncio.sleep(pause)
             if self.site.version != self.told:
                 self.told = self.site.version

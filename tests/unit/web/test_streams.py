@@ -14,7 +14,7 @@ pytest.importorskip("jinja2", reason="the extra `web` is not installed")
 
 from kit.web_page import TOKEN, OpenPage, open_page
 
-from pumice.web.server import SLOWEST, processor_time
+from pumice.web.server import QUICKEST, SHARE, SLOWEST, processor_time
 from pumice.web.views import Shown, Views
 
 WITH_TOKEN = {"Authorization": f"Bearer {TOKEN}"}
@@ -67,6 +67,26 @@ def test_news_come_the_more_seldom_the_more_processor_time_views_take(monkeypatc
         assert 0.1 <= page.server.spent <= processor_time() - begin
 
     look(at)
+
+
+def test_work_that_the_longest_pause_does_not_make_up_for_lengthens_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = list[float]()
+
+    async def at_once(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    async def at(page: OpenPage, cluster: FakeCluster) -> None:
+        page.server.spent = 100 * SLOWEST * SHARE
+        told = page.server.tell()
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio, "sleep", at_once)
+            with pytest.raises(KeyboardInterrupt):
+                told.send(None)
+
+    look(at)
+    assert slept == [SLOWEST, SLOWEST, QUICKEST]
 
 
 def test_more_open_pages_than_are_served_are_told_to_come_again_and_one_that_closes_makes_room() -> None:
