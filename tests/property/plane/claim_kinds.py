@@ -91,7 +91,7 @@ def together(view: View, rng: Random) -> list[Op]:
     return ops
 
 
-@kind("pods with claims come to an empty cluster, and at their heels pods with shares for all cards", 5, CLAIMS)
+@kind("pods with claims come to an empty cluster, and at their heels pods with shares for all cards", 8, CLAIMS)
 def at_their_heels(view: View, rng: Random) -> list[Op]:
     first, second = rng.sample((claims_come(view, rng), filled(view, rng)), 2)
     pause = {"do": "wait", "seconds": rng.choice((0.05, 0.3, 1.0))}
@@ -112,11 +112,12 @@ def _gone(view: View, rng: Random) -> Op | None:
     return found and {"do": "delete", "kind": "Pod", "key": Store.key(found), "now": rng.random() < 0.5}
 
 
-@kind("something befalls a driver of claims", 6, CLAIMS)
+@kind("something befalls a driver of claims", 8, CLAIMS)
 def driver_befallen(view: View, rng: Random) -> list[Op]:
     process = _driver(rng)
+    death = {"do": "kill", "process": process, "writes": 0, "done": False, "only": "", "at once": True}
     return [rng.choice((
-        {"do": "kill", "process": process, "writes": 0, "done": False, "only": "", "at once": True},
+        death, death, death,
         {"do": "end", "process": process},
         {"do": "fault", "process": process, "only": rng.choice(("", *STEPS)), "code": rng.choice((403, 409, 500, 503, 0)),
          "count": rng.choice((1, 2, 5)), "done": False},
