@@ -100,11 +100,17 @@ def test_every_target_of_make_that_a_page_names_is_one():
     assert [(page, word) for page, word in wanted if word not in targets] == []
 
 
-def test_known_weaknesses_stand_from_the_worst_to_the_least_for_each_kind_of_reader() -> None:
-    order = ["stops", "wrong", "slow", "untried"]
-    text = (ROOT / "docs" / "known-weaknesses.md").read_text("utf-8")
-    tables = [re.findall(rf"^\| ({'|'.join(order)}) \|", part, re.M) for part in text.split("\n## ")[1:]]
+@pytest.mark.parametrize(("page", "order"), [
+    ("docs/known-weaknesses.md", ["stops", "wrong", "slow", "untried"]),
+    ("docs/zh/known-weaknesses.md", ["不能用", "有误", "慢", "未试过"]),
+])  # fmt: skip
+def test_known_weaknesses_stand_from_the_worst_to_the_least_for_each_reader_and_are_dated(page: str, order: list[str]) -> None:
+    parts = (ROOT / page).read_text("utf-8").split("\n## ")[1:]
+    rows = [[line for line in part.splitlines() if line.startswith("| ")][1:] for part in parts]
+    assert [row for table in rows for row in table if not re.search(r"\| 2026-\d\d-\d\d \|$", row)] == []
+    tables = [[row.split(" | ")[0].removeprefix("| ") for row in table] for table in rows]
     assert all(tables)
+    assert {word for table in tables for word in table} == set(order)
     assert [table for table in tables if table != sorted(table, key=order.index)] == []
 
 
