@@ -17,8 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
-from kit.npu_core_world import device_settings
+from kit.device_world import A100, V100, card, device_settings, limits, pod_of, vgpu_node
 from kit.results import arguments, save
 
 from benchmarks.report import median

@@ -4,10 +4,13 @@ holds, as plain values."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from pumice.devices.ascend_mindcluster.arguments import CoreArguments
+from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
 from pumice.devices.protocol import DeviceRequest, DeviceSharing, Fit, Inventory, NodeCards
+from pumice.devices.settings import Settings
 from pumice.model.cards import Allocation, Usage
 from pumice.model.refusal import FitError, Refusal
 from pumice.scheduler.state.ledger import GOING, Ledger
@@ -179,3 +182,13 @@ def fingerprint(ledger: Ledger) -> dict[str, object]:
         for table in (ledger.terms._where, ledger.terms._going)
     ]
     return {"nodes": nodes, "cards": cards, "held": allocated, "terms": terms}
+
+
+def device_settings(**told: Any) -> Settings:
+    """``npu_policy`` and others that begin so are of the chips that are cut on demand."""
+    of_all = {found.name for found in fields(Settings)}
+    own = {key: value for key, value in told.items() if key not in of_all}
+    cores = {key.removeprefix("npu_"): value for key, value in own.items() if key.startswith("npu_")}
+    shares = {key: value for key, value in own.items() if not key.startswith("npu_")}
+    sections = (VgpuArguments(**shares), CoreArguments(**cores))
+    return Settings(**{key: told[key] for key in told if key in of_all}, sections=sections)

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from random import Random
 from typing import Any
 
 from msgspec.structs import replace
 
-from kit.device_world import TinyLedger
+from kit.device_world import TinyLedger, device_settings
 from kit.engine_world import World
 from kit.objects import pod
-from pumice.devices.ascend_mindcluster.arguments import CoreArguments
 from pumice.devices.ascend_mindcluster.scheduling import AscendMindCluster
-from pumice.devices.nvidia_vgpu.arguments import VgpuArguments
-from pumice.devices.settings import Settings
 from pumice.model.hardware.npu import slice_kinds
 from pumice.wire.device_reports import device_info, read_gathered, render_gathered_devices
 from pumice.wire.mindcluster import RealSlice, chip_number, render_real_slice
 from pumice.wire.objects import ConfigMap, Node, Pod, convert
-
-
-def device_settings(**told: Any) -> Settings:
-    """``npu_policy`` and others that begin so are of the chips that are cut on demand."""
-    of_all = {found.name for found in fields(Settings)}
-    own = {key: value for key, value in told.items() if key not in of_all}
-    cores = {key.removeprefix("npu_"): value for key, value in own.items() if key.startswith("npu_")}
-    shares = {key: value for key, value in own.items() if not key.startswith("npu_")}
-    sections = (VgpuArguments(**shares), CoreArguments(**cores))
-    return Settings(**{key: told[key] for key in told if key in of_all}, sections=sections)
-
 
 Json = dict[str, Any]
 LABELS = {"accelerator": "huawei-Ascend310P", "servertype": "Ascend310P-8", "node.kubernetes.io/npu.chip.name": "310P3"}

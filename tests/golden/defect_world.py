@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kit.device_world import A100, TinyLedger, card, limits, pod_of, vgpu_node
-from kit.npu_core_world import device_settings
+from kit.device_world import A100, TinyLedger, card, device_settings, limits, pod_of, vgpu_node
 
 from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 from pumice.effects.vocabulary import Bind

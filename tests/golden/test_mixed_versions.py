@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kit.device_world import TinyLedger, limits, pod_of, vgpu_node
+from kit.device_world import TinyLedger, device_settings, limits, pod_of, vgpu_node
 from kit.node_objects import CARDS, NODE, A, B, allocator, container, gives, pod, pod_object
-from kit.npu_core_world import device_settings
 
 from pumice.devices.nvidia_vgpu.node.allocator import Handshake, register_annotation
 from pumice.devices.nvidia_vgpu.node.inventory import share

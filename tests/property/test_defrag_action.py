@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from kit.moving_world import MovingWorld
+from kit.engine_world import MovingWorld
 from kit.objects import pod
 from kit.seeds import chosen_seed
 from tests.property.test_defragmenting import case_of, fragmented, may_be_moved, shape

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from kit.device_world import A100, V100, TinyLedger, card, fingerprint, limits, pod_of, vgpu_node
-from kit.npu_core_world import device_settings
+from kit.device_world import A100, V100, TinyLedger, card, device_settings, fingerprint, limits, pod_of, vgpu_node
 from kit.scheduler_confs import conf, sharing
 from kit.seeds import chosen_seed
 

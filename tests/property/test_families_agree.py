@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 import pytest
-from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
-from kit.npu_core_world import chips, core_device_type, core_node, core_pod, device_settings, slice_made
+from kit.device_world import A100, V100, TinyLedger, card, device_settings, limits, pod_of, vgpu_node
+from kit.npu_core_world import chips, core_device_type, core_node, core_pod, slice_made
 from kit.npu_world import chip, npu_device_type, npu_limits, npu_node, npu_pod
 
 from pumice.devices.nvidia_gpushare.scheduling import NvidiaGpushare

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
-from kit.npu_core_world import device_settings
+from kit.device_world import A100, V100, card, device_settings, limits, pod_of, vgpu_node
 from kit.seeds import chosen_seed
 
 from pumice.cli.fits import documents_of, pods_of

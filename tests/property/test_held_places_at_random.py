@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from kit.moving_world import MovingWorld
+from kit.engine_world import MovingWorld
 from kit.objects import group, node, pod
 from kit.scheduler_confs import conf, sharing
 from kit.seeds import chosen_seed

@@ -6,9 +6,8 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from kit.device_world import A100, card, limits, pod_of, vgpu_node
+from kit.device_world import A100, card, device_settings, limits, pod_of, vgpu_node
 from kit.mig_rules import RULES, Partitioned
-from kit.npu_core_world import device_settings
 from kit.seeds import chosen_seed
 
 from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu

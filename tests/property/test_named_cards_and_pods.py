@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from kit.device_world import A100, V100, card, limits, pod_of, vgpu_node
-from kit.npu_core_world import device_settings
+from kit.device_world import A100, V100, card, device_settings, limits, pod_of, vgpu_node
 
 from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 from pumice.devices.protocol import DeviceRequest, Fit, Marks

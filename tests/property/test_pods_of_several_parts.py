@@ -8,8 +8,7 @@ from itertools import combinations, permutations
 from typing import Any
 
 import pytest
-from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
-from kit.npu_core_world import device_settings
+from kit.device_world import A100, V100, TinyLedger, card, device_settings, limits, pod_of, vgpu_node
 from kit.seeds import chosen_seed
 
 from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu

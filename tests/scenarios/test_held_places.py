@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kit.moving_world import MovingWorld
+from kit.engine_world import MovingWorld
 from kit.objects import group, node, pod, queue
 from kit.scheduler_confs import conf, sharing
 

@@ -28,9 +28,9 @@ from pumice.wire.kinds import NODES, PODS
 from pumice_jobs.apps.controller import daemon as controller
 from pumice_lab import first_objects
 from pumice_lab.controllers import shell
+from pumice_lab.kubelet.run import HollowRuntime
 from pumice_lab.kubelet.run import run as run_kubelet
 from pumice_lab.kubelet.settings import KubeletSettings
-from pumice_lab.runtime.hollow import HollowRuntime
 from pumice_lab.spec import uniform
 
 Daemon = Callable[[asyncio.Event, asyncio.Event], Awaitable[None]]

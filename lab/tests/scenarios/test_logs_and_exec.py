@@ -185,8 +185,8 @@ def test_a_pod_is_running_within_a_quarter_of_a_second_of_its_creation(on_cluste
 def test_the_server_lets_only_its_token_in(tmp_path: Path) -> None:
     from kit.direct_cluster import memory_cluster
 
+    from pumice_lab.kubelet.run import HollowRuntime
     from pumice_lab.kubelet.server import NodeServer
-    from pumice_lab.runtime.hollow import HollowRuntime
 
     async def main() -> None:
         clock = SystemClock()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kit.device_world import A100, V100, TinyLedger, card, limits, pod_of, vgpu_node
-from kit.npu_core_world import device_settings
+from kit.device_world import A100, V100, TinyLedger, card, device_settings, limits, pod_of, vgpu_node
 from kit.scheduler_confs import conf, sharing
 
 from pumice.devices.nvidia_gpushare.scheduling import NvidiaGpushare

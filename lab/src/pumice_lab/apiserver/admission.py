@@ -11,7 +11,7 @@ from typing import Any
 from pumice.wire.quantity import parse_quantity
 from pumice_lab.apiserver.backend import Backend
 from pumice_lab.apiserver.errors import FieldProblem, forbidden, forbidden_value, invalid, invalid_value, not_found
-from pumice_lab.apiserver.quotas import count
+from pumice_lab.apiserver.quota_usage import count
 from pumice_lab.apiserver.registry import Kind
 from pumice_lab.apiserver.storage import Storage
 from pumice_lab.apiserver.strategies.resources import sum_of_pod

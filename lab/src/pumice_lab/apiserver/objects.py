@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumice_lab.apiserver import admission, quotas
+from pumice_lab.apiserver import admission, quota_usage
 from pumice_lab.apiserver.backend import Backend
 from pumice_lab.apiserver.concerns import Write
 from pumice_lab.apiserver.deletion import has_ended
@@ -23,7 +23,7 @@ from pumice_lab.apiserver.errors import (
     not_found,
 )
 from pumice_lab.apiserver.names import check_name
-from pumice_lab.apiserver.patch.managed import record_write
+from pumice_lab.apiserver.patch.fields import record_write
 from pumice_lab.apiserver.pod_security import admission as pod_security
 from pumice_lab.apiserver.registry import Kind
 from pumice_lab.apiserver.resource_store import Stored
@@ -115,7 +115,7 @@ class Objects:
         if value is not sent:
             self._restore(kind, namespace, value, sent)
         metadata = value["metadata"]
-        quotas.check(self.storage, kind, value, None)
+        quota_usage.check(self.storage, kind, value, None)
         if self.storage.get(kind.storage, namespace, metadata["name"]) is not None:
             raise already_exists(kind.group, kind.plural, metadata["name"])
         if not options.dry_run:
@@ -256,7 +256,7 @@ class Objects:
         pod_security.check(self.backend, Write("UPDATE", kind, value, old, subresource, options.dry_run), options)
         self.judged("UPDATE", kind, value, old, options, subresource)
         if subresource in ("", "resize"):
-            quotas.check(self.storage, kind, value, old)
+            quota_usage.check(self.storage, kind, value, old)
         if strategy.counts_generation and subresource != "status" and desired(kind, value) != desired(kind, old):
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
         self._manage(kind, value, old, options, subresource)

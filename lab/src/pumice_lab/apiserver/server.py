@@ -29,7 +29,7 @@ from pumice_lab.apiserver.health import Checks, Requests, health_checks, health_
 from pumice_lab.apiserver.http_types import ANONYMOUS, Request, Response, Target, failure, reply, target_of
 from pumice_lab.apiserver.objects import Objects
 from pumice_lab.apiserver.openapi import OpenApi
-from pumice_lab.apiserver.quotas import Account
+from pumice_lab.apiserver.quota_usage import Account
 from pumice_lab.apiserver.registry import Kind, builtin
 from pumice_lab.apiserver.rights import Act, Rights, act_of
 from pumice_lab.apiserver.schema.shape import types

@@ -21,8 +21,7 @@ from pumice.devices.registry import all_card_rows
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import NODES, PODS
 from pumice.wire.objects import Node, Pod, convert
-from pumice_lab.cli.scheduler_page import scheduler_problem
-from pumice_lab.datadir import DataDir
+from pumice_lab.datadir import DataDir, scheduler_problem
 
 app = flags.App()
 

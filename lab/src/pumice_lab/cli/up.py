@@ -135,7 +135,7 @@ async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
 
 def _settled_problem(facts: dict[str, object]) -> str:
     """Return the scheduler's own problem once it has listed the cluster, for which it needs a moment."""
-    from pumice_lab.cli.scheduler_page import scheduler_problem
+    from pumice_lab.datadir import scheduler_problem
 
     deadline = time.monotonic() + SETTLING_SECONDS
     while "capacities" in (problem := scheduler_problem(facts)) and time.monotonic() < deadline:

@@ -5,14 +5,42 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pumice.effects.vocabulary import Patch
+from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue
 from pumice.ports.cluster import Resource
 from pumice.wire.objects import condition, is_ready
-from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.requirements import matches_selector
+
+Json = dict[str, Any]
+View = Mapping[str, Any]  # an object that is only read
+
+
+@dataclass(frozen=True, slots=True)
+class Finalize:
+    """Empty a namespace's spec.finalizers, after which the API server lets it go."""
+
+    namespace: Json
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFolder:
+    """Remove the volume data that pods have left at this path of the nodes."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """Patches of which each waits for the one before, and is left out where that was refused."""
+
+    steps: tuple[Patch, ...]
+
+
+Action = Create | Delete | Patch | Event | Requeue | Finalize | RemoveFolder | InOrder
+
 
 BURST = 500
 """Pods that a controller makes or deletes in one pass, as Kubernetes' do: the rest comes in the next ones."""

@@ -11,8 +11,16 @@ from pumice.effects.vocabulary import Create, Delete, Event, Requeue
 from pumice.wire.cron import parse_schedule
 from pumice.wire.kinds import CRON_JOBS, JOBS
 from pumice.wire.objects import condition
-from pumice_lab.controllers.actions import Action, Json, View
-from pumice_lab.controllers.common import is_deleting, owner_reference, seconds_of, status_patch, timestamp
+from pumice_lab.controllers.common import (
+    Action,
+    Json,
+    View,
+    is_deleting,
+    owner_reference,
+    seconds_of,
+    status_patch,
+    timestamp,
+)
 
 _API = "batch/v1"
 _DAY = 86400.0

@@ -11,8 +11,10 @@ from typing import Any
 from pumice.effects.vocabulary import Create, Delete, Requeue
 from pumice.wire.kinds import DAEMON_SETS, PODS
 from pumice.wire.objects import is_ready
-from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import (
+    Action,
+    Json,
+    View,
     available_in,
     is_deleting,
     owned_by,

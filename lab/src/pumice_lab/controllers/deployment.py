@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pumice.effects.vocabulary import Create, Delete, Event, Patch
 from pumice.wire.kinds import DEPLOYMENTS, REPLICA_SETS
 from pumice.wire.objects import condition, holds
-from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import (
+    Action,
+    Json,
+    View,
     claimed,
     is_deleting,
     owner_reference,

@@ -11,8 +11,16 @@ from collections.abc import Callable, Sequence
 from pumice.effects.vocabulary import Patch, Requeue
 from pumice.wire.kinds import DISRUPTION_BUDGETS
 from pumice.wire.objects import is_ready
-from pumice_lab.controllers.actions import Action, Json, View
-from pumice_lab.controllers.common import controller_of, is_deleting, seconds_of, share_of, with_condition
+from pumice_lab.controllers.common import (
+    Action,
+    Json,
+    View,
+    controller_of,
+    is_deleting,
+    seconds_of,
+    share_of,
+    with_condition,
+)
 
 BELIEVED = 120.0
 """Seconds for which a pod whose eviction was booked counts as going."""

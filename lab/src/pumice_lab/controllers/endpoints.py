@@ -13,8 +13,7 @@ from pumice.effects.vocabulary import Create, Delete, Patch
 from pumice.ports.cluster import Resource
 from pumice.wire.kinds import ENDPOINT_SLICES, ENDPOINTS
 from pumice.wire.objects import is_ready
-from pumice_lab.controllers.actions import Action, Json, View
-from pumice_lab.controllers.common import is_deleting, owner_reference, phase
+from pumice_lab.controllers.common import Action, Json, View, is_deleting, owner_reference, phase
 
 _OF_SLICE, _OF_ENDPOINTS = 100, 1000
 """Pods in one."""

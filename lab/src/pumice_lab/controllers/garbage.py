@@ -11,7 +11,7 @@ import msgspec
 from pumice.effects.object_cache import ObjectCache
 from pumice.effects.vocabulary import Delete, Patch
 from pumice.ports.cluster import Resource
-from pumice_lab.controllers.actions import Action
+from pumice_lab.controllers.common import Action
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 

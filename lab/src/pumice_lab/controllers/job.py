@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pumice.effects.vocabulary import Delete, Event, Requeue
 from pumice.wire.kinds import JOBS, PODS
 from pumice.wire.objects import condition, holds, is_ready
-from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import (
+    Action,
+    Json,
+    View,
     claimed,
     is_deleting,
     owned_by,

@@ -10,9 +10,11 @@ from itertools import islice
 from pumice.effects.backoff import Backoff
 from pumice.effects.vocabulary import Create, Delete, Requeue
 from pumice.wire.kinds import PODS
-from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import (
     BURST,
+    Action,
+    Json,
+    View,
     by_deletion_order,
     is_active,
     is_deleting,

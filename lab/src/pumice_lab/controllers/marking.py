@@ -19,9 +19,8 @@ from pumice_lab.controllers import (
     statefulset,
     storage,
 )
-from pumice_lab.controllers.actions import View
 from pumice_lab.controllers.caches import Caches
-from pumice_lab.controllers.common import controller_of, is_deleting
+from pumice_lab.controllers.common import View, controller_of, is_deleting
 from pumice_lab.controllers.garbage import Meta, affected_by
 from pumice_lab.controllers.namespaces import ROOT_CA
 from pumice_lab.requirements import matches_selector

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 
 from pumice.effects.vocabulary import Create, Delete, Patch, Requeue
 from pumice.wire.kinds import CONFIGMAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS
-from pumice_lab.controllers.actions import Action, Finalize, Json, View
-from pumice_lab.controllers.common import BURST, is_deleting, status_patch, with_condition
+from pumice_lab.controllers.common import BURST, Action, Finalize, Json, View, is_deleting, status_patch, with_condition
 from pumice_lab.controllers.garbage import Vertex
 
 ROOT_CA = "kube-root-ca.crt"

@@ -13,8 +13,7 @@ from typing import Any
 from pumice.effects.vocabulary import Delete, Event, Patch, Requeue
 from pumice.wire.kinds import NODES, PODS
 from pumice.wire.objects import condition, is_ready
-from pumice_lab.controllers.actions import Action, Json, View
-from pumice_lab.controllers.common import is_deleting, phase, seconds_of, timestamp
+from pumice_lab.controllers.common import Action, Json, View, is_deleting, phase, seconds_of, timestamp
 
 GRACE = 40.0
 QUARANTINE = 40.0  # before pods of a vanished node are removed: it may only be registering anew

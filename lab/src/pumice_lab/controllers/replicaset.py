@@ -11,9 +11,11 @@ from pumice.effects.vocabulary import Create, Delete, Requeue
 from pumice.ports.cluster import Resource
 from pumice.wire.kinds import PODS, REPLICA_SETS
 from pumice.wire.objects import condition, is_ready
-from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import (
     BURST,
+    Action,
+    Json,
+    View,
     available_in,
     by_deletion_order,
     claimed,

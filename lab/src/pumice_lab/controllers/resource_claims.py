@@ -11,8 +11,7 @@ from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue
 from pumice.ports.cluster import Resource
 from pumice.wire.kinds import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from pumice.wire.kubernetes import CLAIM_PROTECTION, POD_CLAIM_NAME
-from pumice_lab.controllers.actions import Action, InOrder, Json, View
-from pumice_lab.controllers.common import controller_of, is_deleting, owned_by, phase
+from pumice_lab.controllers.common import Action, InOrder, Json, View, controller_of, is_deleting, owned_by, phase
 from pumice_lab.controllers.garbage import Meta
 
 LONGEST_BASE = 57

@@ -38,8 +38,7 @@ from pumice_lab.controllers import (
     statefulset,
     storage,
 )
-from pumice_lab.controllers.actions import Action, Finalize, InOrder, RemoveFolder
-from pumice_lab.controllers.common import controller_of
+from pumice_lab.controllers.common import Action, Finalize, InOrder, RemoveFolder, controller_of
 from pumice_lab.controllers.marking import COLLECTED, DOUBTED, FULL, GARBAGE, ORPHANS, PUBLISHED, Key, Marking
 
 log = logging.getLogger("pumice.kube-controllers")

@@ -8,8 +8,7 @@ from pumice.effects.vocabulary import Event, Patch
 from pumice.ports.cluster import Resource
 from pumice.wire import kinds
 from pumice.wire.kinds import CLUSTER_ROLES, RESOURCE_QUOTAS
-from pumice_lab.controllers.actions import Action, Json, View
-from pumice_lab.controllers.common import is_deleting, status_patch
+from pumice_lab.controllers.common import Action, Json, View, is_deleting, status_patch
 from pumice_lab.requirements import matches_selector
 
 # -- ValidatingAdmissionPolicy: its status says that it was looked at. Its expressions were checked when it was written

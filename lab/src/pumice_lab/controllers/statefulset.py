@@ -13,9 +13,11 @@ from pumice.effects.vocabulary import Create, Delete, Patch, Requeue
 from pumice.ports.cluster import Resource
 from pumice.wire.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from pumice.wire.objects import is_ready
-from pumice_lab.controllers.actions import Action, Json, View
 from pumice_lab.controllers.common import (
     BURST,
+    Action,
+    Json,
+    View,
     available_in,
     controller_of,
     is_deleting,

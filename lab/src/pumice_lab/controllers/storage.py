@@ -14,8 +14,7 @@ from pumice.ports.cluster import Resource
 from pumice.wire import kinds
 from pumice.wire.kubernetes import SELECTED_NODE
 from pumice.wire.quantity import parse_quantity
-from pumice_lab.controllers.actions import Action, Json, RemoveFolder, View
-from pumice_lab.controllers.common import is_deleting, status_patch, timestamp
+from pumice_lab.controllers.common import Action, Json, RemoveFolder, View, is_deleting, status_patch, timestamp
 from pumice_lab.controllers.garbage import Meta
 from pumice_lab.requirements import matches_selector
 

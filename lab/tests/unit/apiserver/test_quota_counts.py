@@ -10,7 +10,7 @@ import pytest
 from kit.seeds import chosen_seed
 from lab.tests.unit.apiserver.conftest import InProcess
 
-from pumice_lab.apiserver.quotas import QUOTAS, count
+from pumice_lab.apiserver.quota_usage import QUOTAS, count
 
 Json = dict[str, Any]
 Run = Callable[[Callable[[InProcess], Any]], Any]

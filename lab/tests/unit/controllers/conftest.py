@@ -13,9 +13,9 @@ from kit.virtual_time import VirtualClock, run_virtually
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire.kinds import PODS
 from pumice_lab.controllers import shell
+from pumice_lab.kubelet.run import HollowRuntime
 from pumice_lab.kubelet.run import run as run_kubelet
 from pumice_lab.kubelet.settings import KubeletSettings
-from pumice_lab.runtime.hollow import HollowRuntime
 
 
 class Cluster:

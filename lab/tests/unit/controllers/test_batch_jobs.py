@@ -11,7 +11,7 @@ from lab.tests.unit.controllers.conftest import Cluster, template
 from pumice.effects.vocabulary import Create, Patch
 from pumice.ports.cluster import Json, Resource
 from pumice.wire.kinds import JOBS, PODS
-from pumice_lab.controllers.actions import View
+from pumice_lab.controllers.common import View
 from pumice_lab.controllers.job import failure_rule, reconcile, success_rule
 from pumice_lab.controllers.job_pods import Indexes
 from pumice_lab.runtime.spec import ContainerSpec

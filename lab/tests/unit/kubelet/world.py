@@ -15,9 +15,9 @@ from kit.virtual_time import VirtualClock
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import EVENTS, PODS
 from pumice_lab.kubelet.devices.plugin import Allocation, Device, Options, PluginError
+from pumice_lab.kubelet.run import HollowRuntime
 from pumice_lab.kubelet.settings import KubeletSettings
 from pumice_lab.kubelet.simulator import KubeletSimulator
-from pumice_lab.runtime.hollow import HollowRuntime
 
 NUMBER = "volcano.sh/vgpu-number"
 

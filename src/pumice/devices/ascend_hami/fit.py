@@ -14,7 +14,7 @@ from pumice.model.refusal import CardFitError, FitError, Short
 from pumice.wire.ascend_hami import SOFT
 
 REFUSED = "no ascend device available"
-RING_WORTH = 10.0
+RING_SCORE = 10.0
 Chosen = tuple[tuple[int, ...], ...]
 """Per slot the places of its cards."""
 
@@ -172,7 +172,7 @@ def node_score(want: NpuRequest, chosen: Chosen, cards: NodeCards) -> float:
         if places:
             total += card_score(want.policy, cards.inventory.cards[places[0]], cards)
             if facts.rings is not None:
-                total += RING_WORTH * max(Counter(facts.rings[place] for place in places).values()) / len(places)
+                total += RING_SCORE * max(Counter(facts.rings[place] for place in places).values()) / len(places)
     return total + node_tie(want.policy, cards)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pumice.devices.ascend_hami.device_request import ContainerRequest, NpuRequest, npu_request
 from pumice.devices.ascend_hami.fit import (
     REFUSED,
-    RING_WORTH,
+    RING_SCORE,
     allocation_of,
     choose,
     container_device_of,
@@ -100,7 +100,7 @@ class NpuRanking(Ranking):
                 may &= columns.cores < ALL_CORES
         elif not slot.whole:
             may &= (state & (SOFT_NODE | HOLDS_SOFT | self._bits[slot.template])) == 0
-        ring: Any = RING_WORTH * ((state & RINGED) > 0).any(axis=1)
+        ring: Any = RING_SCORE * ((state & RINGED) > 0).any(axis=1)
         known = POLICIES.get(want.policy)
         if known is None:
             return may.any(axis=1), ring

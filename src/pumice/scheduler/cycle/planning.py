@@ -135,7 +135,7 @@ def together(cycle: Cycle, queue: QueueState, job: Job, task: Task, line: JobHea
     hints = hints_for(cycle, order, must=() if equal else placed)
     in_turn = sorted(order, key=lambda task: task.uid not in hints)
     by_plan = _play(cycle, in_turn, hints) if hints else {}
-    if not (_worth(by_plan) > _worth(placed) if equal else _only_gains(placed, by_plan)):
+    if not (_total_request(by_plan) > _total_request(placed) if equal else _only_gains(placed, by_plan)):
         return
     cycle.hints.update(hints)
     last = [job for job, task in tasks.items() if task.uid in hints][-1]
@@ -206,7 +206,7 @@ def _only_gains(before: Mapping[str, Got], after: Mapping[str, Got]) -> bool:
     return before.keys() < after.keys() and all(after[uid].cores >= got.cores for uid, got in before.items())
 
 
-def _worth(placed: Mapping[str, Got]) -> tuple[int, int]:
+def _total_request(placed: Mapping[str, Got]) -> tuple[int, int]:
     """The memory that they ask for, and how many they are."""
     return sum(got.requested for got in placed.values()), len(placed)
 

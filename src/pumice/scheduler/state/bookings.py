@@ -12,7 +12,7 @@ from operator import attrgetter
 from sys import intern
 
 from pumice.devices.protocol import NO_MARKS, DeviceSharing
-from pumice.effects.uids import UidTracker
+from pumice.effects.object_cache import UidTracker
 from pumice.model.cards import Allocation
 from pumice.model.refusal import Refusal
 from pumice.scheduler.state.classes import Classes, Kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pumice.effects.uids import UidTracker, Versions
+from pumice.effects.object_cache import UidTracker, Versions
 from pumice.scheduler.state.jobs import Job, QueueState
 from pumice.scheduler.state.resources import NOTHING, Vector, add, repack, subtract, vector
 from pumice.scheduler.state.scheduling_queue import SchedulingQueue

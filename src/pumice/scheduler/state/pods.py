@@ -9,7 +9,7 @@ from sys import intern
 from msgspec.structs import replace
 
 from pumice.devices.protocol import NO_MARKS
-from pumice.effects.uids import Versions
+from pumice.effects.object_cache import Versions
 from pumice.scheduler.state.bookings import Bookings
 from pumice.scheduler.state.classes import Classes, Kind, PodClass
 from pumice.scheduler.state.groups import Groups

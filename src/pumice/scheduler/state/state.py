@@ -11,7 +11,7 @@ from typing import Any
 
 from pumice.devices.protocol import DeviceSharing
 from pumice.devices.settings import Settings
-from pumice.effects.uids import UidTracker, Versions
+from pumice.effects.object_cache import UidTracker, Versions
 from pumice.scheduler.state.bookings import Bookings
 from pumice.scheduler.state.budgets import Budgets, Quotas
 from pumice.scheduler.state.classes import Classes, PodClass

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pumice.apps.service.watches import object_of
+from pumice.effects.object_cache import UidTracker
 from pumice.effects.performer import Performer
-from pumice.effects.uids import UidTracker
 from pumice.effects.work_queue import WorkQueue
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
 from pumice.wire import volcano

@@ -18,7 +18,7 @@ from pumice.cli.snapshot_source import collect
 from pumice.model.errors import BadInput
 from pumice.wire import kinds
 from pumice.wire.names import DEVICE_CONFIGMAP, LAST_GOOD, SCHEDULER_CONFIGMAP, SYSTEM_NAMESPACE
-from pumice_lab.cli.scheduler_page import scheduler_problem
+from pumice_lab.datadir import scheduler_problem
 
 MAP = f"{SYSTEM_NAMESPACE}/{SCHEDULER_CONFIGMAP}"
 TYPO = CONF.replace("allocate", "alocate")

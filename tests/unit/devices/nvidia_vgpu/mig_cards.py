@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kit.device_world import TinyLedger, limits, pod_of, vgpu_node
-from kit.npu_core_world import device_settings
+from kit.device_world import TinyLedger, device_settings, limits, pod_of, vgpu_node
 
 from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 from pumice.devices.protocol import Fit

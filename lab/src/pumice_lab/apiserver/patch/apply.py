@@ -23,14 +23,15 @@ from pumice_lab.apiserver.names import check_name
 from pumice_lab.apiserver.patch.fields import (
     FieldSet,
     Path,
+    apply_entry,
     changed,
     fields_of,
     from_fields_v1,
+    reachable,
     show,
     step_of,
     to_fields_v1,
 )
-from pumice_lab.apiserver.patch.managed import apply_entry, reachable
 from pumice_lab.apiserver.registry import Kind
 from pumice_lab.apiserver.schema.shape import Shape
 
