@@ -43,7 +43,7 @@ class Life:
         self.cards = DcmiCards(place).facts()
         self.chips = ChipAllocator(NODE, self.kind, 8)
         self.chips.show(self.cards)
-        self.keeper = ChipKeeper(self.kind, DcmiVnpus(place), FileJournal(machine / "cut.json"))
+        self.keeper = ChipKeeper(self.kind.name, DcmiVnpus(place), FileJournal(machine / "cut.json"))
         self.world = World(CONF)
         self.world.add(core_node_object(NODE, len(self.cards)), gathered({NODE: len(self.cards)}))
         self.record: dict[str, str] = {}

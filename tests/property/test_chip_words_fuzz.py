@@ -85,7 +85,7 @@ def run(count: int, seed: int) -> int:
         answered += isinstance(decision, Partition)
         assert decision is None or isinstance(decision, Partition | Refuse)
         driver = KilledDriver(rng)
-        keeper = ChipKeeper(KIND, driver, KilledJournal(driver, tuple(entry(rng) for _ in range(rng.randrange(4)))))
+        keeper = ChipKeeper(KIND.name, driver, KilledJournal(driver, tuple(entry(rng) for _ in range(rng.randrange(4)))))
         state = keeper.sweep("AB", Living(), {"a": ",".join(ids), "b": rng.choice(("", "x"))}, {"a", "b"})
         list(realised(pods, {"a": ",".join(ids)}, state, chips.chips, KIND))
         json.dumps(report(KIND.name, chips.chips, chips.unhealthy, state, 1))

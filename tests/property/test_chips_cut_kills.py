@@ -12,7 +12,6 @@ from kit.seeds import chosen_seed
 from tests.property.npu_kills import CARDS, TEMPLATES, Deed, Killed, KilledWorld
 
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, ids_text
-from pumice.model.hardware.npu import slice_kinds
 from pumice.ports.slices import UNOPENED, NpuRefused, Place
 
 OPERATIONS = 1_000_000
@@ -39,7 +38,7 @@ class World(KilledWorld):
         self.pods: dict[str, Pod] = {}
 
     def fresh(self) -> ChipKeeper:
-        return ChipKeeper(slice_kinds()["Ascend310P"], self.driver, self.journal)
+        return ChipKeeper("Ascend310P", self.driver, self.journal)
 
     def deeds(self) -> Mapping[Deed, int]:
         weights = {self.admit: 5, self.swap: 2, self.start: 4, self.stop: 2, self.end: 4, self.sweep: 4}

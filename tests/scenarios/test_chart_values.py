@@ -310,6 +310,11 @@ def test_the_driver_of_claims_is_there_where_it_is_asked_for_and_goes_where_it_i
     assert container["env"][-1] == {"name": "CDI_ROOT", "value": "/etc/cdi"}
     assert found("DaemonSet", "pumice-dra-driver")["spec"]["updateStrategy"] == {"type": "OnDelete"}
     assert found.names("DeviceClass") == ["gpu.pumice.io", "mig.gpu.pumice.io", "whole.gpu.pumice.io"]
+    npus = Rendering({"draDriver": {"npus": True, "resources": LIMITS, "nodeSelector": {"more": "yes"}}})
+    assert set(npus.names("DaemonSet")) - set(plain().names("DaemonSet")) == {"pumice-dra-driver-npu"}
+    assert npus.pod("pumice-dra-driver-npu")["nodeSelector"] == {"pumice.io/claims": "on", "ascend": "on", "more": "yes"}
+    assert npus.container("pumice-dra-driver-npu")["resources"] == LIMITS
+    assert npus.names("DeviceClass") == ["npu.pumice.io", "vnpu.pumice.io"]
     cutting = Rendering({"draDriver": {"enabled": True, "cutMig": True}}).container("pumice-dra-driver")
     assert cutting["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
     assert {"name": "NVIDIA_MIG_CONFIG_DEVICES", "value": "all"} in cutting["env"]

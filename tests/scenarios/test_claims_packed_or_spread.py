@@ -11,7 +11,8 @@ from kit.mig_rules import RuledSlices
 from kit.objects import node
 from kit.scheduler_confs import conf, sharing
 
-from pumice.devices.nvidia_vgpu.node.claims import slice_object, slice_specs
+from pumice.devices.nvidia_vgpu.node.claims import slice_specs
+from pumice.node.claims import slice_object
 from pumice.ports.cards import CardFacts
 
 Json = dict[str, Any]

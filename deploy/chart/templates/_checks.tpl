@@ -10,7 +10,7 @@
 {{- fail (printf "custom.%s_replicas of two or more want custom.leader_elect_enable: each would do the other's work" $component) }}
 {{- end }}
 {{- end }}
-{{- if .Values.draDriver.enabled }}
+{{- if or .Values.draDriver.enabled .Values.draDriver.npus }}
 {{- $served := semverCompare ">=1.34.0-0" .Capabilities.KubeVersion.Version }}
 {{- if lookup "v1" "Namespace" "" "kube-system" }}{{ $served = .Capabilities.APIVersions.Has "resource.k8s.io/v1" }}{{ end }}
 {{- if not $served }}

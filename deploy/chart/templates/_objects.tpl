@@ -11,6 +11,7 @@
 {{- else if or $cards.enabled $cards.monitor.enabled }}{{ $files = append $files "volcano-vgpu-device-plugin.yml" }}{{ end }}
 {{- if $cards.mig.enabled }}{{ $files = append $files "volcano-vgpu-device-plugin-mig.yml" }}{{ end }}
 {{- if .Values.draDriver.enabled }}{{ $files = append $files "pumice-dra-driver.yml" }}{{ end }}
+{{- if .Values.draDriver.npus }}{{ $files = append $files "pumice-dra-driver-npu.yml" }}{{ end }}
 {{- if .Values.draDriver.shareClaims }}{{ $files = append $files "volcano-share-claims.yml" }}{{ end }}
 {{- if .Values.web.enabled }}{{ $files = append $files "pumice-web.yml" }}{{ end }}
 {{- if $chips.enabled }}{{ $files = concat $files (list "ascend-device-configmap.yml" "ascend-device-plugin.yml") }}{{ end }}

@@ -7,6 +7,7 @@
 {{- else if eq $name "volcano-vgpu-monitor" }}{{ include "pumice.monitor" .root }}
 {{- else if hasPrefix "volcano-device-plugin" $name }}{{ include "pumice.cards" .root }}
 {{- else if contains "ascend" $name }}{{ include "pumice.chips" .root }}
+{{- else if eq $name "pumice-dra-driver-npu" }}{{ include "pumice.claimsOfNpus" .root }}
 {{- else if eq $name "pumice-dra-driver" }}{{ include "pumice.claims" .root }}
 {{- else if eq $name "pumice-web" }}{{ include "pumice.page" .root }}
 {{- else }}{{ fail (printf "no values speak of %s" $name) }}
@@ -91,6 +92,14 @@
 {{- toYaml (dict
   "args" (concat $args .extraArgs) "env" $env "containerSecurityContext" $rights "resources" .resources "nodeSelector" .nodeSelector "tolerations" .tolerations
   "updateStrategy" .updateStrategy "priorityClassName" .priorityClassName "runtimeClassName" .runtimeClassName) }}
+{{- end }}
+{{- end }}
+
+{{- define "pumice.claimsOfNpus" -}}
+{{- with .Values.draDriver }}
+{{- toYaml (dict
+  "resources" .resources "nodeSelector" .nodeSelector "tolerations" .tolerations
+  "updateStrategy" .updateStrategy "priorityClassName" .priorityClassName) }}
 {{- end }}
 {{- end }}
 

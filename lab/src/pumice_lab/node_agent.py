@@ -15,8 +15,9 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,10 @@ async def run(settings: AgentSettings, *, cluster: Cluster, clock: Clock, rng: r
         jobs += [
             _follow(cluster, npu_modes, npu_mode if cut_on_demand else _hami_alone, "ascend"),
             _serve_plugin(settings, npu_modes, cluster, clock, rng, known),
-        ]
+            supervised("claims of NPUs", lambda: _serve_claims(
+                names.NPU_CLAIM_DRIVER, partial(_npu_claims, settings, cluster, clock, rng), settings.node, cluster),
+                stop=stop, clock=clock, log=log),
+        ]  # fmt: skip
     if settings.cards:
         modes: asyncio.Queue[str] = asyncio.Queue()
         begin_again = asyncio.Event()
@@ -105,7 +109,9 @@ async def run(settings: AgentSettings, *, cluster: Cluster, clock: Clock, rng: r
             _serve_plugin(settings, modes, cluster, clock, rng, ready, begin_again),
             supervised("monitor", lambda: monitor.run(
                 _monitor(settings), cluster=cluster, clock=clock, rng=rng, stop=stop), stop=stop, clock=clock, log=log),
-            supervised("claims", lambda: _serve_claims(settings, cluster, clock, rng), stop=stop, clock=clock, log=log),
+            supervised("claims", lambda: _serve_claims(
+                names.CLAIM_DRIVER, partial(_claims, settings, cluster, clock, rng), settings.node, cluster),
+                stop=stop, clock=clock, log=log),
         ]  # fmt: skip
     await run_until(stop, *jobs)
 
@@ -198,22 +204,24 @@ def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, 
     return lambda: vgpu_plugin.run(vgpu, cluster=cluster, clock=clock, rng=rng, stop=stop, ready=ready)
 
 
-async def _serve_claims(settings: AgentSettings, cluster: Cluster, clock: Clock, rng: random.Random) -> None:
-    """Run the driver of claims while a DeviceClass names it: until then it costs one watch."""
+async def _serve_claims(
+    name: str, serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]], node: str, cluster: Cluster
+) -> None:
+    """Run a driver of claims while a DeviceClass names it: until then it costs one watch."""
     named: set[str] = set()
     driver: asyncio.Task[None] | None = None
     stop = asyncio.Event()
     try:
         async for event in cluster.watch(DEVICE_CLASSES):
             if event.type in ("ADDED", "MODIFIED", "DELETED"):
-                name = decode(ConfigMap, event.raw).metadata.name
-                named.discard(name)
-                if event.type != "DELETED" and names.CLAIM_DRIVER.encode() in event.raw:
-                    named.add(name)
+                of = decode(ConfigMap, event.raw).metadata.name
+                named.discard(of)
+                if event.type != "DELETED" and name.encode() in event.raw:
+                    named.add(of)
             if named and driver is None:
-                log.info("serving claims node=%s classes=%s", settings.node, ",".join(sorted(named)))
+                log.info("serving claims node=%s classes=%s", node, ",".join(sorted(named)))
                 stop = asyncio.Event()
-                driver = asyncio.create_task(_claims(settings, cluster, clock, rng, stop))
+                driver = asyncio.create_task(serve(stop))
             elif not named and driver is not None:
                 stop.set()
                 await driver
@@ -237,6 +245,20 @@ async def _claims(
         nvml=settings.nvml, cdi_folder=Path(settings.directory, "cdi"), booking_dirs=booking_dirs(os.environ),
     )  # fmt: skip
     await supervised("driver of claims", lambda: claim_daemon.run(driver, cluster=cluster, clock=clock, rng=rng, stop=stop),
+                     stop=stop, clock=clock, log=log)  # fmt: skip
+
+
+async def _npu_claims(
+    settings: AgentSettings, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event
+) -> None:
+    from pumice.devices.ascend_mindcluster.plugin import claim_daemon
+
+    driver = claim_daemon.Settings(
+        node_name=settings.node, kubelet_dir=Path(settings.plugin_dir).parent, dcmi=settings.npus,
+        hook_path=Path(settings.directory, "vnpu"), cdi_folder=Path(settings.directory, "cdi"),
+        booking_dirs=booking_dirs(os.environ),
+    )  # fmt: skip
+    await supervised("NPUs by claim", lambda: claim_daemon.run(driver, cluster=cluster, clock=clock, rng=rng, stop=stop),
                      stop=stop, clock=clock, log=log)  # fmt: skip
 
 
@@ -293,14 +315,14 @@ def _named(settings: AgentSettings) -> dict[str, Any]:
 def _npus(settings: AgentSettings) -> ascend_plugin.Settings:
     return ascend_plugin.Settings(
         node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), dcmi=settings.npus,
-        hook_path=Path(settings.directory, "vnpu"), booking_dirs=(), health_address=settings.address,
+        hook_path=Path(settings.directory, "vnpu"), booking_dirs=booking_dirs(os.environ), health_address=settings.address,
         health_port=settings.npu_port, cleanup=True, **_named(settings))  # fmt: skip
 
 
 def _chips(settings: AgentSettings) -> mindcluster_plugin.Settings:
     return mindcluster_plugin.Settings(
         node_name=settings.node, device_plugin_dir=Path(settings.plugin_dir), dcmi=settings.npus,
-        journal=Path(settings.directory, "vnpu"), booking_dirs=(), health_address=settings.address,
+        journal=Path(settings.directory, "vnpu"), booking_dirs=booking_dirs(os.environ), health_address=settings.address,
         health_port=settings.npu_port, cleanup=True, **_named(settings))  # fmt: skip
 
 

@@ -89,7 +89,7 @@ class Pods:
     def runs(self, uid):
         return {holds!r}
     holds = runs
-keeper = ChipKeeper(slice_kinds()["Ascend310P"], vnpus, FileJournal(Path({journal!r})))
+keeper = ChipKeeper("Ascend310P", vnpus, FileJournal(Path({journal!r})))
 if {give}:
     keeper.give([Place(chips[0], "vir02_1c", 0)], "pod", ["npu-core-0", "npu-core-1"], chips, Pods())
 print(json.dumps([place.start for place in keeper.sweep(chips, Pods(), {{}}, set()).destroyed]))

@@ -20,8 +20,9 @@ def attribute_of(device: Device, driver: str, name: str) -> tuple[str, Any] | No
 
 
 def cards_of(device: Device, driver: str) -> tuple[str, ...]:
-    """Return the UUIDs by which a device says which card it is, or which one it is a part of."""
-    found = (attribute_of(device, driver, f"{driver}/{name}") for name in ("uuid", "parentUUID"))
+    """Return the UUIDs by which a device says which card it is, or which one it is a part of; and the name by which others count
+    its chip."""
+    found = (attribute_of(device, driver, f"{driver}/{name}") for name in ("uuid", "parentUUID", "chipName"))
     return tuple(str(one[1]) for one in found if one is not None and one[0] == "string")
 
 

@@ -15,6 +15,7 @@ from pumice.wire import variables
 KUBELET_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
 NodeName = Annotated[str, flags.Option("--node-name", envvar="NODE_NAME", help="This node's name.")]
 Socket = Annotated[Path, flags.Option(envvar="KUBELET_SOCKET", help="The kubelet's registration socket.")]
+KubeletDir = Annotated[Path, flags.Option(envvar="KUBELET_DIR", help="The kubelet's own folder.")]
 Nvml = Annotated[str, flags.Option(envvar=variables.NVML, help="NVML library or its folder; empty: the system's.")]
 FailOnInit = Annotated[
     bool, flags.Option("--fail-on-init-error/--wait-for-driver", envvar="FAIL_ON_INIT_ERROR",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from pumice.claims.attributes import attribute_of
+from pumice.claims.attributes import attribute_of, cards_of
 from pumice.claims.objects import Device, DeviceID, Result
 from pumice.claims.reading import devices_held, slice_of
 from pumice.claims.slices import Slices
@@ -30,7 +30,8 @@ def with_claims(rows: Sequence[CardRow], slices: Iterable[Json], claims: Iterabl
         known.put(one)
         for device in one.spec.devices:
             name, own = _text(device, one.spec.driver, "uuid"), one.spec.node_name or device.node_name
-            if not name or not own or (own, name) in there or _text(device, one.spec.driver, "parentUUID"):
+            is_known = any((own, card) in there for card in cards_of(device, one.spec.driver))
+            if not name or not own or is_known or _text(device, one.spec.driver, "parentUUID"):
                 continue
             index = sum(row.node == own for row in found)
             row = CardRow(own, index, name, _text(device, one.spec.driver, "productName") or one.spec.driver, _memory(device))

@@ -6,7 +6,7 @@ Nothing here raises on data: what cannot be read is left out and named in ``prob
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ PREDICATE_TIME = "predicate-time"
 COMMON_KEYS = (NODE, TIME, BIND_PHASE, BIND_TIME, PREDICATE_TIME)
 
 
-_HAMI = "hami.io/"
+_HAMI, _ALLOCATED = "hami.io/", "-devices-allocated"
 
 
 def register_key(word: str) -> str:
@@ -48,7 +48,7 @@ def to_allocate_key(word: str) -> str:
 
 
 def allocated_key(word: str) -> str:
-    return f"{_HAMI}{word}-devices-allocated"
+    return f"{_HAMI}{word}{_ALLOCATED}"
 
 
 def runtime_key(word: str) -> str:
@@ -188,6 +188,13 @@ def parse_npu_devices(text: str) -> NpuDevices:
 
 def _digits(text: str) -> int:
     return int(text) if len(text) <= 10 and text.isascii() and text.isdigit() else 0
+
+
+def cards_given(notes: Mapping[str, str], node: str) -> set[str]:
+    """Return the UUIDs of the cards that a pod's annotations give it on that node, whatever their type."""
+    mine = notes if notes.get(NODE, node) == node else {}
+    texts = [text for key, text in mine.items() if key.startswith(_HAMI) and key.endswith(_ALLOCATED)]
+    return {device.uuid for text in texts for slot in parse_npu_devices(text).slots for device in slot}
 
 
 def render_npu_devices(slots: Iterable[Sequence[NpuDevice]]) -> str:

@@ -146,6 +146,13 @@ def parse_whole_chips(kind: str, text: str) -> tuple[int, ...]:
     return tuple(number for number in found if number is not None) if None not in found else ()
 
 
+def chips_given(notes: Mapping[str, str], kinds: Iterable[str]) -> set[int]:
+    """Return the physical ids of the chips that a pod's annotations give it, as a whole or in part."""
+    assignment = parse_assignment(notes.get(NPU_CORE, ""))
+    whole = (parse_whole_chips(kind, notes.get(whole_chips(kind), "")) for kind in kinds)
+    return {*(assignment.chips if assignment is not None else ()), *(chip for chips in whole for chip in chips)}
+
+
 def render_mindcluster_binding(assignment: Assignment, now_ns: int) -> dict[str, str]:
     """The annotations of a decision (Volcano pkg/scheduler/api/devices/ascend/mindcluster); the time is in nanoseconds."""
     return {NPU_CORE: render_assignment(assignment), PREDICATE_TIME: str(now_ns)}

@@ -11,6 +11,7 @@ DOMAIN: Final = "volcano.sh"
 NVIDIA_DOMAIN: Final = "nvidia.com"
 OUR_DOMAIN: Final = "pumice.io"
 CLAIM_DRIVER: Final = "gpu.pumice.io"
+NPU_CLAIM_DRIVER: Final = "npu.pumice.io"
 HAMI_CLAIM_DRIVER: Final = "hami-core-gpu.project-hami.io"
 """HAMi's driver of claims, and its class: ours bears its name where HAMi's shape is asked for."""
 CLAIM_DRIVERS: Final = (CLAIM_DRIVER, HAMI_CLAIM_DRIVER)

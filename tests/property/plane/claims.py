@@ -24,8 +24,8 @@ from tests.property.plane.transport import UNAVAILABLE, called, failure
 
 from pumice.adapters.bookings import claims as book
 from pumice.adapters.kubelet.claim_driver import ClaimDriver, ClaimHandler
+from pumice.apps.node.claim_files import ClaimFiles
 from pumice.devices.nvidia_vgpu.plugin import claim_daemon
-from pumice.devices.nvidia_vgpu.plugin.claim_files import ClaimFiles
 from pumice.ports.cards import LOST, CardEvent, CardFacts
 from pumice_lab.kubelet.claims import ClaimManager, NotPrepared
 from pumice_lab.kubelet.devices import cdi

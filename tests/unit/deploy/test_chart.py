@@ -28,6 +28,7 @@ SWITCHES: list[tuple[Json, list[str]]] = [
       "devices": {"ascend": {"mindcluster": True}}},
      ["volcano.yml", "volcano-device-plugin.yml", "volcano-mindcluster.yml", "ascend-mindcluster-plugin.yml"]),
     ({"draDriver": {"enabled": True}}, [*BY_DEFAULT, "pumice-dra-driver.yml"]),
+    ({"draDriver": {"npus": True}}, [*BY_DEFAULT, "pumice-dra-driver-npu.yml"]),
     ({"web": {"enabled": True}}, [*BY_DEFAULT, "pumice-web.yml"]),
 ]  # fmt: skip
 
@@ -38,7 +39,7 @@ def by_key(objects: list[Json]) -> dict[Any, Json]:
     return found
 
 
-@pytest.mark.parametrize(("values", "files"), SWITCHES, ids=["nothing said", "more cards", "legacy cards", "claims", "a page"])
+@pytest.mark.parametrize(("values", "files"), SWITCHES, ids=["nothing", "more cards", "legacy cards", "claims", "NPUs", "a page"])
 def test_the_chart_renders_the_manifests_object_by_object(values: Json, files: list[str]) -> None:
     found, expected = by_key(rendered(values)), by_key([obj for name in files for obj in manifest(name)])
     assert sorted(map(str, found)) == sorted(map(str, expected))

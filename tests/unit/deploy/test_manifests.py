@@ -23,7 +23,7 @@ from pumice.wire.scheduler_conf import parse_scheduler_conf
 FOLDER = Path(str(files("pumice"))) / "manifests"
 FILES = sorted(path.name for path in FOLDER.glob("*.yml"))
 
-PRIVILEGED = {"ascend-device-plugin.yml", "ascend-mindcluster-plugin.yml"}
+PRIVILEGED = {"ascend-device-plugin.yml", "ascend-mindcluster-plugin.yml", "pumice-dra-driver-npu.yml"}
 """Ascend's driver lets nobody else destroy a slice."""
 
 

@@ -97,6 +97,7 @@ DAEMONS = [
     ("volcano-vgpu-device-plugin-mig.yml", "volcano-device-plugin-mig", ["pumice.devices.nvidia_vgpu.plugin.daemon"]),
     ("volcano-device-plugin.yml", "volcano-device-plugin", ["pumice.devices.nvidia_gpushare.plugin.daemon"]),
     ("pumice-dra-driver.yml", "pumice-dra-driver", ["pumice.devices.nvidia_vgpu.plugin.claim_daemon"]),
+    ("pumice-dra-driver-npu.yml", "pumice-dra-driver-npu", ["pumice.devices.ascend_mindcluster.plugin.claim_daemon"]),
     ("ascend-device-plugin.yml", "hami-ascend", ["pumice.devices.ascend_hami.plugin.daemon"]),
     ("ascend-mindcluster-plugin.yml", "ascend-mindcluster", ["pumice.devices.ascend_mindcluster.plugin.daemon"]),
 ]

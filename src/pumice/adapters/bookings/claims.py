@@ -7,8 +7,9 @@ that was answered has a record of its own beside its limits page: of those the d
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,9 @@ from pumice.model.errors import BadInput, Unavailable
 from pumice.node.claims import PreparedClaim
 
 BOOK: Final = "claims.json"
-LOCK: Final = ".claims.lock"
+NPU_BOOK: Final = "npu-claims.json"
+DRIVERS: Final = {BOOK: "nvidia", NPU_BOOK: "ascend"}
+"""By the files of the drivers of one node, each of which has a lock beside it, who writes them."""
 ANY: Final = ""
 """Stands for every card, where it is not known which ones are held."""
 
@@ -30,9 +33,9 @@ class _File(msgspec.Struct):
     claims: list[PreparedClaim] = []
 
 
-def read(folder: Path) -> list[PreparedClaim] | None:
+def read(folder: Path, book: str = BOOK) -> list[PreparedClaim] | None:
     """Return the claims that hold something here; None where there is no file. Raises BadInput on a damaged one."""
-    path = folder / BOOK
+    path = folder / book
     try:
         content = msgspec.json.decode(content_of(path), type=_File)
     except FileNotFoundError:
@@ -42,35 +45,36 @@ def read(folder: Path) -> list[PreparedClaim] | None:
     return content.claims if content.boot == boot() else []
 
 
-def prepared(folder: Path) -> list[PreparedClaim]:
+def prepared(folder: Path, book: str = BOOK) -> list[PreparedClaim]:
     """Return the claims that hold something here. Raises BadInput on a damaged file."""
-    return read(folder) or []
+    return read(folder, book) or []
 
 
-def write(folder: Path, claims: Sequence[PreparedClaim]) -> None:
+def write(folder: Path, claims: Sequence[PreparedClaim], book: str = BOOK) -> None:
     """Raises Unavailable; then the old file stands."""
     content = msgspec.json.format(msgspec.json.encode(_File(boot(), list(claims))), indent=1)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / BOOK, content, 0o644)
+        replace_file(folder / book, content, 0o644)
     except OSError as error:
-        raise Unavailable(f"{folder / BOOK} cannot be written: {error.strerror}") from error
+        raise Unavailable(f"{folder / book} cannot be written: {error.strerror}") from error
 
 
-def hold(folder: Path) -> int | None:
+def hold(folder: Path, book: str = BOOK) -> int | None:
     """Take the book for this process and return the descriptor that keeps it; None where another driver has it. Drafts that a
     killed one left go. Raises Unavailable."""
+    lock = f".{book.removesuffix('.json')}.lock"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(folder / lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         if not try_lock(descriptor):
             os.close(descriptor)
             return None
-        for draft in folder.glob(f".{BOOK}.*"):
+        for draft in folder.glob(f".{book}.*"):
             draft.unlink(missing_ok=True)
         return descriptor
     except OSError as error:
-        raise Unavailable(f"{folder / LOCK} cannot be taken: {error.strerror}") from error
+        raise Unavailable(f"{folder / lock} cannot be taken: {error.strerror}") from error
 
 
 def record(claim: PreparedClaim) -> bytes:
@@ -92,11 +96,11 @@ def held_by_claims(folders: Iterable[Path]) -> dict[str, str]:
     UUID ``ANY``."""
     found: dict[str, list[str]] = {}
     closed: dict[str, str] = {}
-    for folder in folders:
+    for folder, book in product(folders, DRIVERS):
         try:
-            claims = prepared(folder)
+            claims = prepared(folder, book)
         except BadInput as error:
-            closed[ANY] = (f"not known to be free of claims: {error}; `pumice dra-driver nvidia` writes it anew. "
+            closed[ANY] = (f"not known to be free of claims: {error}; `pumice dra-driver {DRIVERS[book]}` writes it anew. "
                            "Where that runs no more and no pod has a claim of it, remove the file")  # fmt: skip
             continue
         for claim in claims:
@@ -105,6 +109,11 @@ def held_by_claims(folders: Iterable[Path]) -> dict[str, str]:
                 what = what if share.slice is None else f"slice {share.slice}"
                 found.setdefault(share.card, []).append(f"{claim.key} ({what})")
     return closed | {card: f"held by claims: {', '.join(dict.fromkeys(holders))}" for card, holders in found.items()}
+
+
+def unclaimed(cards: Iterable[str], claimed: Mapping[str, str]) -> list[str]:
+    """Return those of the cards that are known to be free of claims."""
+    return [card for card in cards if card not in claimed and ANY not in claimed]
 
 
 def slice_owners(folders: Iterable[Path]) -> dict[str, str]:

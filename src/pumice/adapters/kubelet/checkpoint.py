@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from pumice.adapters.regular_files import content_of
-from pumice.wire.names import GPU_MEMORY
+from pumice.wire.names import GPU_MEMORY, HUAWEI
 
 log = logging.getLogger("pumice.kubelet")
 
@@ -97,6 +97,11 @@ def _recorded(entry: _Entry) -> Recorded:
 def card_holders(directory: Path) -> frozenset[str]:
     """UIDs of the pods that hold NVIDIA cards or shares of them, whatever the resource's name and whose plugin it was."""
     return frozenset(entry.pod_uid for entry in _entries(directory) or () if _is_of_cards(entry))
+
+
+def npu_holders(directory: Path) -> frozenset[str]:
+    """UIDs of the pods that hold Ascend NPUs or parts of them."""
+    return frozenset(entry.pod_uid for entry in _entries(directory) or () if entry.resource_name.startswith(HUAWEI))
 
 
 def claims_held(kubelet: Path) -> frozenset[str] | None:

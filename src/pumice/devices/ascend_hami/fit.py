@@ -209,9 +209,10 @@ def explain(want: NpuRequest, at: int, cards: NodeCards) -> FitError:
 
 
 def _never(want: NpuRequest, slot: ContainerRequest, cards: NodeCards) -> bool:
-    """Return whether the node could not take it even if it were empty."""
+    """Return whether the node could not take it even if it were empty: of pods, and of claims that close a card."""
+    of_others = (Short.SHARES, Short.MEMORY, Short.CORES, Short.QUARANTINE)
     could = 0
     for card in cards.inventory.cards:
         found = fit_error(want, slot, card, cards)
-        could += found is None or (found.short in (Short.SHARES, Short.MEMORY, Short.CORES) and card.total >= (slot.memory or 1))
+        could += found is None or (found.short in of_others and card.total >= (slot.memory or 1))
     return could < slot.count

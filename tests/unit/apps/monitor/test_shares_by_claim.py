@@ -12,7 +12,7 @@ from tests.unit.apps.monitor.test_page import play, samples
 
 from pumice.adapters.bookings import claims as book
 from pumice.adapters.region.folders import page_beside
-from pumice.devices.nvidia_vgpu.plugin.claim_files import ClaimFiles
+from pumice.devices.nvidia_vgpu.plugin.claim_files import ShareFiles
 from pumice.metrics.monitor import pod_uses
 from pumice.node.claims import ClaimShare, ClaimSlice, PreparedClaim
 from pumice.wire import variables
@@ -25,7 +25,7 @@ UID = "c1"
 def prepared(tmp_path, *shares, used=100, name="c", uid=UID, **fields):
     """The files of a prepared claim ns1/c, with a region in which a program uses some bytes of each card."""
     claim = PreparedClaim(uid, "ns1", name, shares, checked=True)
-    files = ClaimFiles(tmp_path, tmp_path / "lock", tmp_path / "cdi", "node-a", lambda uuid: 0)
+    files = ShareFiles(tmp_path / "vgpu", tmp_path / "cdi", "node-a", tmp_path / "lock", lambda uuid: 0)
     files.write(claim)
     cards = [share.card for share in shares if share.limited]
     if cards:

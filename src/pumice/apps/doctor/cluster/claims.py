@@ -22,10 +22,12 @@ BAD, WARNING = State.BAD, State.WARNING
 PLURALS: Final = ("deviceclasses", "resourceslices", "resourceclaims", "resourceclaimtemplates")
 MANIFEST: Final = "kubectl apply -f deploy/manifests/pumice-dra-driver.yml"
 CLASS: Final = names.CLAIM_DRIVER
+DRIVERS: Final = {names.CLAIM_DRIVER: MANIFEST, names.NPU_CLAIM_DRIVER: MANIFEST.replace(".yml", "-npu.yml")}
+"""Ours, and how each is installed with its classes; the one for all of a device has the driver's name."""
 SHOWN: Final = 3
-CLOSED: Final = {f"{names.CLAIM_DRIVER}/device-plugin": "pods with annotated shares are there",
-                 f"{names.CLAIM_DRIVER}/unhealthy": "they are sick, or cannot be cut"}  # fmt: skip
-"""Taints of our driver, and what they say."""
+CLOSED: Final = {f"{driver}/{key}": why for driver in DRIVERS for key, why in (
+    ("device-plugin", "pods with annotated shares are there"), ("unhealthy", "they are sick, or cannot be cut"))}  # fmt: skip
+"""Taints of our drivers, and what they say."""
 
 
 def claims(facts: ClusterFacts) -> Iterator[Finding]:
@@ -65,9 +67,10 @@ def _read(facts: ClusterFacts) -> tuple[list[ResourceSlice], list[Finding]]:
 
 def _classes(facts: ClusterFacts, slices: list[ResourceSlice]) -> Iterator[Finding]:
     there = {one["metadata"]["name"] for one in facts.claims.classes}
-    if CLASS not in there and any(one.spec.driver == CLASS for one in slices):
-        text = f"slices of {CLASS} are there, and no DeviceClass {CLASS}: nobody can claim a share of a card"
-        yield Finding(WARNING, text, MANIFEST)
+    for driver, manifest in DRIVERS.items():
+        if driver not in there and any(one.spec.driver == driver for one in slices):
+            text = f"slices of {driver} are there, and no DeviceClass {driver}: nobody can claim a share of a card"
+            yield Finding(WARNING, text, manifest)
     wanted: dict[str, list[str]] = defaultdict(list)
     for one in (*facts.claims.claims, *facts.claims.templates):
         for name in _classes_of(one) - there:
@@ -96,14 +99,14 @@ def _pools(facts: ClusterFacts, slices: list[ResourceSlice], marked: list[str]) 
                 seen.add((pool.name, pool.problem))
                 mend = f"the driver writes it anew; else look at the log of {pool.id[0]} on node {meta['name']}"
                 yield Finding(BAD, f"pool {pool.name} is {pool.problem}: no device of it is given", mend)
-    publishing = {one.spec.node_name for one in slices if one.spec.driver == CLASS}
+    publishing = {one.spec.node_name for one in slices if one.spec.driver in DRIVERS}
     if silent := [name for name in marked if name not in publishing]:
         yield Finding(BAD, f"nodes {_some(silent)} are to give their cards by claim, and no slice of {CLASS} is there",
                       f"{MANIFEST}; kubectl -n kube-system logs ds/pumice-dra-driver")  # fmt: skip
 
 
 def _worlds(facts: ClusterFacts, slices: list[ResourceSlice]) -> Iterator[Finding]:
-    ours = [one for one in slices if one.spec.driver == CLASS]
+    ours = [one for one in slices if one.spec.driver in DRIVERS]
     for taint, why in CLOSED.items():
         closed = {one.spec.node_name: count for one in ours
                   if (count := sum(any(each.key == taint for each in device.taints) for device in one.spec.devices))}  # fmt: skip

@@ -4,7 +4,7 @@ is told of one, the claim to it is written down (``ownership.py``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -59,8 +59,13 @@ class NpuAllocator(InLine):
     failed = MappingProxyType({BIND_PHASE: FAILED})
     without = MappingProxyType({variables.ASCEND_VISIBLE_DEVICES: ""})
 
-    def __init__(self, node: str, sharing: NpuSharing, places: SoftPlaces | None = None, offset: float = 1.0) -> None:
+    def __init__(
+        self, node: str, sharing: NpuSharing, places: SoftPlaces | None = None, offset: float = 1.0,
+        claimed: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:  # fmt: skip
+        """``claimed``: which cards claims hold at this moment, and that in words; all of them under the empty UUID."""
         super().__init__(node)
+        self._claimed = claimed
         self._sharing, self._places = sharing, places or SoftPlaces()
         self._word = sharing.chip.word
         self.resource = sharing.chip.resource
@@ -173,7 +178,9 @@ class NpuAllocator(InLine):
     def _unusable(self, uuid: str, known: Mapping[str, RuntimeNpu]) -> str:
         if uuid not in self._cards or uuid not in known:
             return f"unknown uuid: {uuid[:100]}"
-        return f"card {uuid} takes no pods: {self._unhealthy[uuid]}" if uuid in self._unhealthy else ""
+        claimed = self._claimed()
+        why = self._unhealthy.get(uuid) or claimed.get(uuid) or claimed.get("")
+        return f"card {uuid} takes no pods: {why}" if why else ""
 
     def settled(self, served: Serve) -> None:
         super().settled(served)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from pumice.adapters.bookings.claims import held_by_claims, unclaimed
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice.apps.node.allocating import PATIENCE
@@ -107,6 +108,7 @@ def ascend(
     """The chips of one type as the plugin server takes them. ``cards`` and ``vnpus`` are the driver's unless given. ``sharing``
     is the configuration to begin with; ``latest``: how it is had later."""
     current = sharing
+    claimed = partial(held_by_claims, settings.booking_dirs)
 
     async def now() -> NpuSharing | None:
         """Return whether cards are shared softly stays as it is: chips are switched to it when the plugin starts."""
@@ -117,7 +119,7 @@ def ascend(
         if current.soft:
             await asyncio.to_thread(install_library, settings.assets, settings.hook_path)
         places = SoftPlaces(library=str(settings.hook_path), hook=str(settings.hook_path))
-        return NpuAllocator(settings.node_name, current, places, settings.report_offset)
+        return NpuAllocator(settings.node_name, current, places, settings.report_offset, claimed)
 
     async def learn(allocator: NpuAllocator) -> None:
         if (found := await now()) is not None:
@@ -143,7 +145,7 @@ def ascend(
     keeper = Keeper(driver, journal, settings.sweep, dry=settings.dry_run)
     opened = partial(open_shared if sharing.soft else DcmiCards, settings.dcmi, sharing.chip.name)
     return ServedDevices("pumice-ascend-plugin", allocator, opened, cards,
-                         slicer=partial(NpuSlices, keeper, settings.sweep_every), learn=learn, metrics=metrics,
+                         slicer=partial(NpuSlices, keeper, settings.sweep_every, claimed=claimed), learn=learn, metrics=metrics,
                          outdated=partial(outdated, latest.clock) if latest else None)  # fmt: skip
 
 
@@ -161,11 +163,15 @@ async def reread(again: Callable[[], Awaitable[NpuSharing | None]]) -> NpuSharin
 
 
 class NpuSlices(Slicer):
-    """Slices that the runtime makes: claims to them, and sweeps ``every`` so many seconds."""
+    """Slices that the runtime makes: claims to them, and sweeps ``every`` so many seconds. Cards that ``claimed`` names have
+    slices of ResourceClaims, which their driver keeps."""
 
-    def __init__(self, keeper: Keeper, every: float, own: WrittenNode, allocated: Callable[[], AllocatedIds | None]) -> None:
+    def __init__(
+        self, keeper: Keeper, every: float, own: WrittenNode, allocated: Callable[[], AllocatedIds | None],
+        claimed: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:  # fmt: skip
         super().__init__(own, allocated, "vnpus")
-        self._keeper, self._every = keeper, every
+        self._keeper, self._every, self._claimed = keeper, every, claimed
         self._cards: tuple[str, ...] = ()
         self._reported: dict[str, int] = {}
         self._strange: Mapping[str, tuple[str, ...]] = {}
@@ -197,7 +203,8 @@ class NpuSlices(Slicer):
         await self._ask()
         owner_of = containers(self._own.pods)
         try:
-            swept = await self._call(lambda: self._keeper.sweep(self._cards, self._owners.holds, owner_of))
+            cards = unclaimed(self._cards, self._claimed())
+            swept = await self._call(lambda: self._keeper.sweep(cards, self._owners.holds, owner_of))
         except Unavailable as error:
             log.error("slices are left as they are: %s", error)
             return

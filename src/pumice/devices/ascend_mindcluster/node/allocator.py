@@ -4,7 +4,7 @@ made before the kubelet hears of it (``keeper.py``)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -99,9 +99,12 @@ class ChipAllocator(InLine):
     failed = MappingProxyType({PREDICATE_TIME: TAKEN})
     without = MappingProxyType({variables.ASCEND_VISIBLE_DEVICES: ""})
 
-    def __init__(self, node: str, kind: SliceKind, per_chip: int) -> None:
+    def __init__(
+        self, node: str, kind: SliceKind, per_chip: int, claimed: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
+        """``claimed``: which chips claims hold at this moment, and that in words; all of them under the empty UUID."""
         super().__init__(node)
-        self._kind, self._per_chip = kind, per_chip
+        self._kind, self._per_chip, self._claimed = kind, per_chip, claimed
         self.show(())
 
     # -- what the node has -------------------------------------------------------------------------------------------------
@@ -167,7 +170,8 @@ class ChipAllocator(InLine):
     def _unusable(self, chip: int) -> str:
         if chip not in self.chips:
             return "is not on this node"
-        why = self.unhealthy.get(self.chips[chip])
+        claimed = self._claimed()
+        why = self.unhealthy.get(self.chips[chip]) or claimed.get(self.chips[chip]) or claimed.get("")
         return f"takes no pods: {why}" if why else ""
 
     def _serve(self, work: Work, given: Mapping[Place, Slice]) -> Serve:
@@ -176,13 +180,13 @@ class ChipAllocator(InLine):
         taken = work.pod.annotations.get(PREDICATE_TIME) == TAKEN
         marked = None if taken else PatchPod.of(work.pod.metadata, {PREDICATE_TIME: TAKEN})
         what = f"{'vNPU' if given else 'chips'} {','.join(devices)} {work.assignment.template or 'whole'}"
-        return Serve(work.pod, work.container, _answer(devices, is_slice=bool(given)), marked, summary=what)
+        return Serve(work.pod, work.container, answer(devices, is_slice=bool(given)), marked, summary=what)
 
     def nobody(self, count: int) -> str:
         return f"{NO_POD}: none of node {self._node} waits for {count} of {self.resource}"
 
 
-def _answer(devices: Sequence[str], *, is_slice: bool) -> Answer:
+def answer(devices: Sequence[str], *, is_slice: bool) -> Answer:
     """Return what the container runtime and frameworks for training read (MindCluster ascend-device-plugin)."""
     count = str(len(devices))
     return Answer({

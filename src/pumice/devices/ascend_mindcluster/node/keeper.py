@@ -59,10 +59,10 @@ class _WithServed:
 
 
 class ChipKeeper:
-    """Synchronous, as a driver is: callers run it in a thread. ``mode``: which slices that nobody holds are destroyed: none
-    (``off``), ours (``owned``), or whatever no container uses (``all``, upstream's way)."""
+    """Synchronous, as a driver is: callers run it in a thread. ``kind``: the name of such chips. ``mode``: which slices that
+    nobody holds are destroyed: none (``off``), ours (``owned``), or whatever no container uses (``all``, upstream's way)."""
 
-    def __init__(self, kind: SliceKind, vnpus: Vnpus, journal: Journal, mode: str = "owned", *, dry: bool = False) -> None:
+    def __init__(self, kind: str, vnpus: Vnpus, journal: Journal, mode: str = "owned", *, dry: bool = False) -> None:
         self._kind, self._vnpus, self._mode, self._dry = kind, vnpus, mode, dry
         self._manager = SliceManager(journal, vnpus.list, self._act)
 
@@ -120,13 +120,13 @@ class ChipKeeper:
 
     def _made(self, place: Place, owner: str, ids: str, others: tuple[Entry, ...], state: State) -> tuple[Entry, State]:
         if any(entry.place.card == place.card and not entry.place.profile for entry in others):
-            raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(self._kind.name, place.start)} is another pod's as a whole")
+            raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(self._kind, place.start)} is another's as a whole")
         used = {slice_.id for slice_ in state.seen.get(place.card, ())} | {
             entry.place.start for entry in others if entry.place.card == place.card and entry.place.profile
         }
         number = next((number for number in slice_numbers(place.start) if number not in used), None)
         if number is None:
-            raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(self._kind.name, place.start)} has no number left for a slice")
+            raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(self._kind, place.start)} has no number left for a slice")
         entry = Entry(Place(place.card, place.profile, number), owner, Phase.MAKING, ids)
         planned = Plan((*others, entry), (Create(entry.place),))
         try:
@@ -143,14 +143,14 @@ class ChipKeeper:
     def _need_whole(self, places: Iterable[Place], others: Iterable[Entry], seen: Mapping[str, Sequence[Vnpu]]) -> None:
         taken = {entry.place.card for entry in others}
         for place in places:
-            chip = f"chip {chip_name(self._kind.name, place.start)}"
+            chip = f"chip {chip_name(self._kind, place.start)}"
             if place.card not in seen:
                 raise NpuRefused(f"{NO_RESOURCE}: the driver does not tell what lies on {chip}")
             if slices := seen[place.card]:
                 numbers = ", ".join(str(slice_.id) for slice_ in slices)
                 raise NpuRefused(f"{NO_RESOURCE}: vNPU {numbers} lies on {chip}, which was to be given whole")
             if place.card in taken:
-                raise NpuRefused(f"{NO_RESOURCE}: {chip} is another pod's still")
+                raise NpuRefused(f"{NO_RESOURCE}: {chip} is another's still")
 
     def _act(self, step: Step) -> str:
         place = step.place

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from pumice.adapters.bookings.claims import held_by_claims, unclaimed
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.kubelet.checkpoint import allocated_devices
@@ -86,8 +87,9 @@ def mindcluster(
     """The chips as the plugin server takes them. ``cards`` and ``vnpus`` are the driver's unless given."""
     driver = vnpus or DcmiVnpus(settings.dcmi)
     journal = FileJournal(settings.journal / f"{kind.name}.cut.json")
-    keeper = ChipKeeper(kind, driver, journal, settings.sweep, dry=settings.dry_run)
-    chips = ChipAllocator(settings.node_name, kind, driver_chips()[kind.driver].size.cores)
+    keeper = ChipKeeper(kind.name, driver, journal, settings.sweep, dry=settings.dry_run)
+    claimed = partial(held_by_claims, settings.booking_dirs)
+    chips = ChipAllocator(settings.node_name, kind, driver_chips()[kind.driver].size.cores, claimed)
 
     async def allocator() -> ChipAllocator:
         return chips
@@ -96,7 +98,7 @@ def mindcluster(
         return await npu_page(opened, driver, settings.journal, kind.name, own)
 
     def slicer(own: WrittenNode, allocated: object) -> ChipSlices:
-        return ChipSlices(kind, keeper, chips, cluster, settings.device_plugin_dir, settings.look_every, own)
+        return ChipSlices(kind, keeper, chips, cluster, settings.device_plugin_dir, settings.look_every, own, claimed)
 
     return ServedDevices("pumice-mindcluster-plugin", allocator, partial(DcmiCards, settings.dcmi, kind.driver), cards,
                  slicer=slicer, metrics=metrics)  # fmt: skip
@@ -146,10 +148,10 @@ class ChipSlices(Slicer):
 
     def __init__(
         self, kind: SliceKind, keeper: ChipKeeper, chips: ChipAllocator, cluster: Cluster, folder: Path, every: float,
-        own: WrittenNode,
+        own: WrittenNode, claimed: Callable[[], Mapping[str, str]] = dict,
     ) -> None:  # fmt: skip
         super().__init__(own, partial(allocated_devices, folder, NPU_CORE), "vnpus")
-        self._kind, self._keeper, self._chips, self._every = kind, keeper, chips, every
+        self._kind, self._keeper, self._chips, self._every, self._claimed = kind, keeper, chips, every, claimed
         self._state = State()
         self._strangers: dict[str, int] = {}
         self._beside = False
@@ -193,7 +195,8 @@ class ChipSlices(Slicer):
         return {uid: ids_text(ids) for (uid, _), ids in (found or {}).items()}
 
     async def _sweep(self, record: Mapping[str, str]) -> None:
-        cards = list(self._chips.chips.values())
+        """Chips that claims hold have slices of these, which their driver keeps."""
+        cards = unclaimed(self._chips.chips.values(), self._claimed())
         live = {pod.uid for pod in self._own.pods if not pod.finished}
         try:
             self._state = await self._call(lambda: self._keeper.sweep(cards, self._owners, record, live))

@@ -8,33 +8,34 @@ names of HAMi's driver (Project-HAMi/k8s-dra-driver cmd/hami-kubelet-plugin): of
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
 from pumice.claims.objects import Result
-from pumice.claims.reading import results_of
 from pumice.devices.nvidia_vgpu.node import claim_parameters
 from pumice.devices.nvidia_vgpu.node import claim_partitions as mig
 from pumice.devices.nvidia_vgpu.node.claim_partitions import Offers
 from pumice.model.amount import MIB
-from pumice.model.errors import BadInput
-from pumice.node.claims import ClaimShare, ClaimSlice, PreparedClaim
+from pumice.node.claims import (
+    ClaimShare,
+    ClaimSlice,
+    Holdings,
+    PreparedClaim,
+    asked_of,
+    asks_for_devices,
+    asks_to_look,
+    pool_specs,
+)
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
-from pumice.wire.kubernetes import DEVICES, PCI_BUS_ID
+from pumice.wire.kubernetes import PCI_BUS_ID
 from pumice.wire.names import CLAIM_DRIVER, HAMI_CLAIM_DRIVER
 from pumice.wire.nvidia_vgpu import PodDevices, parse_pod_devices
 
 Json = dict[str, Any]
 SHARED, WHOLE, BOTH, HAMI = "shared", "whole", "both", "hami"
-DEVICES_MOST, SETS_MOST = 64, 8
-"""Of one slice: devices where some have taints or counters, and counter sets."""
 CORES: Final = 100
-LONGEST: Final = 200
-"""Characters of a node's name in the names of its slices."""
 _NOTHING: Final[Offers] = MappingProxyType({})
 
 
@@ -66,10 +67,7 @@ def slice_specs(
             if worlds == BOTH:
                 sets.append({"name": _set_name(card), "counters": {"memory": {"value": str(card.memory)}}})
             devices += _devices(card, worlds, common)
-    slices: list[Json] = [{"sharedCounters": sets[at : at + SETS_MOST]} for at in range(0, len(sets), SETS_MOST)]
-    slices += [{"devices": devices[at : at + DEVICES_MOST]} for at in range(0, len(devices), DEVICES_MOST)]
-    pool = {"name": node, "generation": generation, "resourceSliceCount": max(1, len(slices))}
-    return [{"driver": driver_of(worlds), "nodeName": node, "pool": pool, **part} for part in slices or [{"devices": []}]]
+    return pool_specs(driver_of(worlds), node, generation, sets, devices)
 
 
 def _devices(card: CardFacts, worlds: str, common: Json) -> Iterator[Json]:
@@ -121,33 +119,19 @@ def _set_name(card: CardFacts) -> str:
 # -- What a claim gets -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Holdings:
-    """The other holders of the node's cards: claims that are prepared, and by UUID the shares of annotated pods and programs of
-    `pumice run`, in words."""
-
-    claims: Sequence[PreparedClaim] = ()
-    others: Mapping[str, str] = field(default_factory=dict)
-
-
 def prepare(
     claim: Json, uid: str, node: str, cards: Sequence[CardFacts], holdings: Holdings, offers: Offers = _NOTHING,
     driver: str = CLAIM_DRIVER,
 ) -> PreparedClaim | str:  # fmt: skip
     """Return what the claim gets here, or why it is refused: the card's sum is counted anew whatever the allocation says. Slices
     are not cut yet. ``driver``: by which name this one goes."""
+    results = asked_of(claim, uid, node, driver)
+    if isinstance(results, str):
+        return results
     meta = claim["metadata"]
     key = f"{meta['namespace']}/{meta['name']}"
-    if meta.get("uid") != uid:
-        return f"claim {key} is another one now: its uid is {meta.get('uid')}, and {uid} was asked for"
     if why := claim_parameters.refusal(claim, driver):
         return f"claim {key}: {why}"
-    try:
-        results = _results(claim, node, driver)
-    except BadInput as error:
-        return str(error)
-    if not results:
-        return f"claim {key} is allocated nothing of {driver} on node {node}"
     shares: list[ClaimShare] = []
     for result in results:
         share = _looked_at(claim, result, cards) if result.admin_access else _share(result, cards, offers)
@@ -164,85 +148,20 @@ def prepare(
     return _overcommitted(mine, cards, holdings) or mine
 
 
-def _results(claim: Json, node: str, driver: str) -> list[Result]:
-    """Raises BadInput."""
-    return [one for one in results_of(claim) if (one.driver, one.pool) == (driver, node)]
-
-
-def stands(claim: Json, mine: PreparedClaim, node: str, driver: str = CLAIM_DRIVER) -> bool:
-    """Return whether the claim is still allocated what was prepared for it."""
-    try:
-        results = _results(claim, node, driver)
-    except BadInput:
-        return False
-    there = {(one.request, one.device, one.share_id) for one in results}
-    return claim["metadata"].get("uid") == mine.uid and there == {(one.request, one.device, one.share) for one in mine.shares}
-
-
-def uses(claim: PreparedClaim, pods: Iterable[Json]) -> bool:
-    """Return whether one of these pods names the claim and has not ended."""
-    return (claim.namespace, claim.name) in users(pods)
-
-
-def users(pods: Iterable[Json]) -> dict[tuple[str, str], list[str]]:
-    """Return the pods that have not ended by the claims that they name, by namespace and name."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for pod in pods:
-        for name in _claims_of(pod).values() if not _ended(pod) else ():
-            if name:
-                found.setdefault((pod["metadata"]["namespace"], name), []).append(pod["metadata"]["name"])
-    return found
-
-
-def annotated(
-    node: str, pods: Iterable[Json], published: Mapping[str, PodDevices], holders: Collection[str]
-) -> dict[str, str]:
-    """Return by UUID the pods with annotated shares of a card, by their annotations and by what the node's plugin has
-    ``published``; under the empty UUID those of ``holders``, the kubelet's record, whose cards are unknown. Of a pod that asks
-    for no device the annotations are its owner's words alone."""
-    found: dict[str, list[str]] = {}
-    unnamed = []
-    for pod in pods:
-        meta, notes = pod["metadata"], pod["metadata"].get("annotations") or {}
-        if _ended(pod):
-            continue
-        own = notes.get(names.VGPU_IDS, "") if notes.get(names.VGPU_NODE) == node and _asks_for_devices(pod) else ""
-        parts = [*parse_pod_devices(own).containers]
-        parts += published[meta["uid"]].containers if meta["uid"] in published else ()
-        cards = {device.uuid for part in parts for device in part}
-        if meta["uid"] in holders and not cards:
-            unnamed.append(f"{meta['namespace']}/{meta['name']}")
-        for uuid in cards:
-            found.setdefault(uuid, []).append(f"{meta['namespace']}/{meta['name']}")
-    said = {uuid: f"shared by annotated pods ({', '.join(sorted(who))})" for uuid, who in found.items()}
-    if unnamed:
-        said[""] = f"pods {', '.join(unnamed)} hold cards of this node that no annotation names"
-    return said
-
-
-def _asks_for_devices(pod: Json) -> bool:
-    """Return whether a container is limited in a resource of somebody's domain, as all are that device plugins serve."""
-    containers = (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"])
-    return any("/" in name for one in containers for name in (one.get("resources") or {}).get("limits") or ())
-
-
-def _ended(pod: Json) -> bool:
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-
-
-def _claims_of(pod: Json) -> dict[str, str | None]:
-    """The claims of a pod by the names that it has for them; None where one is not made yet."""
-    made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-    statuses = {one["name"]: one.get("resourceClaimName") for one in made}
-    return {one["name"]: one.get("resourceClaimName") or statuses.get(one["name"])
-            for one in pod["spec"].get("resourceClaims") or ()}  # fmt: skip
+def shares_of(node: str, published: Mapping[str, PodDevices], pod: Json) -> set[str]:
+    """Return the UUIDs of the cards that an annotated pod has shares of, by its annotations and by what the node's plugin has
+    ``published``. Of a pod that asks for no device the annotations are its owner's words alone."""
+    meta = pod["metadata"]
+    notes = meta.get("annotations") or {}
+    own = notes.get(names.VGPU_IDS, "") if notes.get(names.VGPU_NODE) == node and asks_for_devices(pod) else ""
+    parts = [*parse_pod_devices(own).containers]
+    parts += published[meta["uid"]].containers if meta["uid"] in published else ()
+    return {device.uuid for part in parts for device in part}
 
 
 def _looked_at(claim: Json, result: Result, cards: Sequence[CardFacts]) -> ClaimShare | str:
-    """With adminAccess: the card of the device. The API server lets labelled namespaces alone ask for it, in the specification; a
-    status has more writers."""
-    requests = ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ()
-    if not any(one.get("name") == result.request and (one.get("exactly") or {}).get("adminAccess") is True for one in requests):
+    """With adminAccess: the card of the device."""
+    if not asks_to_look(claim, result):
         return f"request {result.request}: its status says adminAccess, and its specification does not ask for it"
     device = result.device.removeprefix("hami-")
     of_card = (one for one in cards if one.minor >= 0 and f"{device}-".startswith(f"{_name(one)}-"))
@@ -322,49 +241,3 @@ def _overlapping(cut: Sequence[ClaimSlice]) -> str:
 
 def _named(theirs: Iterable[tuple[PreparedClaim, ClaimShare]]) -> str:
     return ", ".join(dict.fromkeys(claim.key for claim, _ in theirs))
-
-
-def crowded(claim: Json, mine: PreparedClaim, pods: Sequence[Json], others: Sequence[PreparedClaim]) -> str:
-    """Return the container that would get two requests, or one beside an annotated share: it has one limits page, and obeys one.
-    Empty where there is none."""
-    consumers = {one["uid"] for one in (claim.get("status") or {}).get("reservedFor") or ()}
-    requests = {share.request.partition("/")[0] for share in mine.shares}
-    held = {(one.namespace, one.name): {share.request.partition("/")[0] for share in one.shares} for one in others}
-    held[mine.namespace, mine.name] = requests
-    for pod in (one for one in pods if one["metadata"]["uid"] in consumers):
-        of_pod = _claims_of(pod)
-        for container in (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]):
-            got = set()
-            for used in (container.get("resources") or {}).get("claims") or ():
-                name = of_pod.get(used["name"])
-                there = held.get((pod["metadata"]["namespace"], str(name)), set())
-                got |= {f"{name}/{one}" for one in there if used.get("request") in (None, "", one)}
-            annotated = f" and asks for {names.VGPU_NUMBER}" if got and _asks_for_share(pod, container) else ""
-            if len(got) > 1 or annotated:
-                where = f"container {container['name']} of pod {pod['metadata']['name']}"
-                return (f"{where} names requests {', '.join(sorted(got))}{annotated}: "
-                        "a container is held to one; ask for several cards by count")  # fmt: skip
-    return ""
-
-
-def _asks_for_share(pod: Json, container: Json) -> bool:
-    """Return whether a container asks the node's device plugin for cards, and no class of devices stands for them."""
-    extended = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
-    if any(one.get("containerName") == container["name"] for one in extended.get("requestMappings") or ()):
-        return False
-    return str(((container.get("resources") or {}).get("limits") or {}).get(names.VGPU_NUMBER, "0")) != "0"
-
-
-def owner_of(node: str, uid: str) -> Json:
-    """Return the reference by which a node's slices go with it."""
-    return {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
-
-
-def slice_object(spec: Json, at: int, owner: Json, generation: int) -> Json:
-    """Return a slice. Its name begins with its place: first fit goes by names, and a new generation has new ones."""
-    node = str(spec["nodeName"])
-    if len(node) > LONGEST:  # a name has at most 253 characters
-        node = f"{node[: LONGEST - 9].rstrip('.-')}-{zlib.crc32(node.encode()):08x}"
-    name = f"{at:05x}-{spec['driver']}-{node}-{generation:x}"
-    return {"apiVersion": f"{DEVICES}/v1", "kind": "ResourceSlice", "metadata": {"name": name, "ownerReferences": [owner]},
-            "spec": spec}  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pumice.cli import flags
 from pumice.cli.daemon import Kubeconfig, LogAs, LogFormat, LogLevel, bind_address, node_name, run_daemon, setup_logging
-from pumice.cli.plugin_options import CdiRoot, FailOnInit, HealthAddress, NodeName, Nvml
+from pumice.cli.plugin_options import CdiRoot, FailOnInit, HealthAddress, KubeletDir, NodeName, Nvml
 from pumice.devices.nvidia_vgpu.plugin.command import HookPath, Library, LockDir, own_library
 
 
@@ -20,7 +20,6 @@ class Worlds(StrEnum):
     HAMI = "hami"
 
 
-KubeletDir = Annotated[Path, flags.Option(envvar="KUBELET_DIR", help="The kubelet's own folder.")]
 CardWorlds = Annotated[
     Worlds,
     flags.Option(help="Publish each card as shared, as whole, or as both, which needs a scheduler that counts shares; "

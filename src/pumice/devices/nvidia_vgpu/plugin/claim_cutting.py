@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -17,7 +16,6 @@ from pumice.ports.slices import CutRefused, Journal, Place, SliceProfile, Slices
 from pumice.wire.objects import Meta
 
 log = logging.getLogger("pumice.node")
-T = TypeVar("T")
 
 
 class ClaimSlices:
@@ -107,13 +105,3 @@ def _place(share: ClaimShare) -> Place:
 
 def _told(places: Sequence[Place]) -> str:
     return ",".join(f"{place}:{place.card}" for place in places) or "nothing"
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Do it in a thread, to its end also when the kubelet has given the call up: whoever comes next must find it done."""
-    task = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise

@@ -11,7 +11,8 @@ from kit.mig_rules import RULES, RuledSlices
 
 from pumice.claims.reading import slice_of
 from pumice.devices.nvidia_vgpu.node.claim_partitions import named, partitions
-from pumice.devices.nvidia_vgpu.node.claims import BOTH, SHARED, WHOLE, slice_object, slice_specs
+from pumice.devices.nvidia_vgpu.node.claims import BOTH, SHARED, WHOLE, slice_specs
+from pumice.node.claims import slice_object
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import CutRefused
 

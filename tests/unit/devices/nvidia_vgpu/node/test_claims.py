@@ -7,19 +7,11 @@ from typing import Any
 import pytest
 
 from pumice.claims.reading import slice_of
-from pumice.devices.nvidia_vgpu.node.claims import (
-    BOTH,
-    SHARED,
-    WHOLE,
-    Holdings,
-    crowded,
-    prepare,
-    slice_object,
-    slice_specs,
-)
-from pumice.node.claims import ClaimShare, PreparedClaim
+from pumice.devices.nvidia_vgpu.node.claims import BOTH, SHARED, WHOLE, prepare, slice_specs
+from pumice.node.claims import ClaimShare, Holdings, PreparedClaim, crowded, slice_object
 from pumice.ports.cards import CardFacts
 
+VGPU = "volcano.sh/vgpu-number".__eq__
 GIB = 1 << 30
 CARDS = tuple(CardFacts(at, f"GPU-{at}", "NVIDIA A100", 80 * GIB + 5, minor=at, bus_id=f"00000000:0{at}:00.0")
               for at in range(2))  # fmt: skip
@@ -211,8 +203,8 @@ def test_a_container_is_held_to_one_request() -> None:
                                for at, used in enumerate(claims)]}  # fmt: skip
         return {"metadata": {"namespace": "default", "name": "p", "uid": "p"}, "spec": spec}
 
-    assert crowded(one, mine, [pod({"name": "gpu", "request": "a"}, {"name": "gpu", "request": "b"})], []) == ""
-    assert "container c0 of pod p names requests c/a, c/b" in crowded(one, mine, [pod({"name": "gpu"})], [])
+    assert crowded(one, mine, [pod({"name": "gpu", "request": "a"}, {"name": "gpu", "request": "b"})], [], VGPU) == ""
+    assert "container c0 of pod p names requests c/a, c/b" in crowded(one, mine, [pod({"name": "gpu"})], [], VGPU)
 
 
 @pytest.mark.parametrize(("limits", "mapped", "refused"), [
@@ -227,6 +219,6 @@ def test_a_container_with_an_annotated_share_gets_no_claim_beside_it(limits: Any
     spec = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}], "containers": [container]}
     status = {"extendedResourceClaimStatus": {"requestMappings": [{"containerName": name} for name in mapped]}}
     pod = {"metadata": {"namespace": "default", "name": "p", "uid": "p"}, "spec": spec, "status": status}
-    why = crowded(one, mine, [pod], [])
+    why = crowded(one, mine, [pod], [], VGPU)
     assert bool(why) is refused
     assert not refused or why.startswith("container main of pod p names requests c/a and asks for volcano.sh/vgpu-number:")

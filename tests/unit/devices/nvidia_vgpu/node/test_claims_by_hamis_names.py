@@ -9,8 +9,8 @@ from kit.claims import Cluster, asks
 from kit.claims import claim as asking
 from tests.unit.devices.nvidia_vgpu.node.test_claims import refused
 
-from pumice.devices.nvidia_vgpu.node.claims import HAMI, Holdings, owner_of, prepare, slice_object, slice_specs
-from pumice.node.claims import ClaimShare, PreparedClaim
+from pumice.devices.nvidia_vgpu.node.claims import HAMI, prepare, slice_specs
+from pumice.node.claims import ClaimShare, Holdings, PreparedClaim, owner_of, slice_object
 from pumice.ports.cards import CardFacts
 from pumice.wire.names import HAMI_CLAIM_DRIVER
 

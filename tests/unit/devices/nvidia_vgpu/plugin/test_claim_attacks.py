@@ -16,11 +16,11 @@ from kit.mig_rules import RuledSlices
 from pumice.adapters.bookings import claims as book
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.kubelet.claim_driver import ClaimKey
+from pumice.apps.node import claim_files
 from pumice.apps.node.card_watch import CardWatch
-from pumice.devices.nvidia_vgpu.plugin import claim_files
+from pumice.apps.node.claim_slices import publish, taints_of
 from pumice.devices.nvidia_vgpu.plugin.claim_cutting import ClaimSlices
 from pumice.devices.nvidia_vgpu.plugin.claim_daemon import NodeClaims, Settings
-from pumice.devices.nvidia_vgpu.plugin.claim_slices import publish, taints_of
 from pumice.local.plugin import handed_out
 from pumice.ports.cards import CardFacts
 from pumice.ports.clock import SystemClock
@@ -366,20 +366,20 @@ def test_a_half_written_pool_is_written_anew_and_wiped_slices_come_back(tmp_path
         cluster = cast(Cluster, api)
         api.fails_after = 2
         with pytest.raises(ApiError):
-            await publish(cluster, "n1", specs)
+            await publish(cluster, "n1", specs, "gpu.pumice.io")
         assert len(api.slices) == 2
         api.fails_after = 99
-        await publish(cluster, "n1", specs)
+        await publish(cluster, "n1", specs, "gpu.pumice.io")
         assert [one["spec"]["pool"]["generation"] for one in api.slices.values()] == [2, 2, 2]
         before = dict(api.slices)
-        await publish(cluster, "n1", specs)
+        await publish(cluster, "n1", specs, "gpu.pumice.io")
         assert api.slices == before
         api.slices["old"] = {**before[next(iter(before))], "metadata": {"name": "old", "uid": "u"}}
         api.slices["old"]["spec"] = specs(1)[0]
-        await publish(cluster, "n1", specs)
+        await publish(cluster, "n1", specs, "gpu.pumice.io")
         assert api.slices == before  # a killed one had not deleted it yet
         api.slices.clear()
-        await publish(cluster, "n1", specs)
+        await publish(cluster, "n1", specs, "gpu.pumice.io")
         assert len(api.slices) == 3
 
     asyncio.run(work())
@@ -397,7 +397,7 @@ def test_a_pool_that_somebody_sets_back_is_written_anew_unless_it_is_whole(set_b
         for at, spec in enumerate(specs(2)):
             name = f"0000{at}"
             api.slices[name] = {"metadata": {"name": name, "uid": "u"}, "spec": specs(1)[at] if at in set_back else spec}
-        await publish(cluster, "n1", specs)
+        await publish(cluster, "n1", specs, "gpu.pumice.io")
         assert [one["spec"]["pool"]["generation"] for one in api.slices.values()] == after
         assert [one["spec"] for one in api.slices.values()] == specs(after[0])
 
@@ -413,7 +413,7 @@ def test_a_pool_that_somebody_wrote_with_the_last_generation_begins_at_1_again()
         api = Api()
         last = {**specs(2**63 - 1)[0], "devices": [{"name": "somebody's"}]}
         api.slices["odd"] = {"metadata": {"name": "odd", "uid": "u"}, "spec": last}
-        await publish(cast(Cluster, api), "n1", specs)
+        await publish(cast(Cluster, api), "n1", specs, "gpu.pumice.io")
         assert [one["spec"] for one in api.slices.values()] == specs(1)
 
     asyncio.run(work())

@@ -15,8 +15,9 @@ from kit.mig_rules import RuledSlices
 from pumice.adapters.bookings import claims as book
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.kubelet.claim_driver import ClaimKey
+from pumice.apps.node import claim_files
 from pumice.apps.node.card_watch import CardWatch
-from pumice.devices.nvidia_vgpu.plugin import claim_files
+from pumice.devices.nvidia_vgpu.plugin import claim_files as share_files
 from pumice.devices.nvidia_vgpu.plugin.claim_cutting import ClaimSlices
 from pumice.devices.nvidia_vgpu.plugin.claim_daemon import NodeClaims, Settings
 from pumice.ports.cards import CardFacts
@@ -82,7 +83,8 @@ def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
         return call
 
     monkeypatch.setattr(book, "write", mortal(book.write))
-    monkeypatch.setattr(claim_files, "install_files", mortal(claim_files.install_files))
+    for module in (claim_files, share_files):
+        monkeypatch.setattr(module, "install_files", mortal(claim_files.install_files))
 
 
 async def started(folder: Path, api: Api) -> NodeClaims:

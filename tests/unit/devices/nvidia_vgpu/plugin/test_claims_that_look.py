@@ -11,9 +11,9 @@ import pytest
 from tests.unit.devices.nvidia_vgpu.plugin.test_claim_attacks import CARDS, Api, key, started
 
 from pumice.adapters.bookings import claims as book
-from pumice.devices.nvidia_vgpu.node.claims import Holdings, prepare
+from pumice.devices.nvidia_vgpu.node.claims import prepare
 from pumice.devices.nvidia_vgpu.plugin import claim_daemon
-from pumice.node.claims import PreparedClaim
+from pumice.node.claims import Holdings, PreparedClaim
 from pumice.ports.cards import CardFacts
 
 GIB = 1 << 30

@@ -13,7 +13,8 @@ from kit.virtual_time import run_virtually
 from tests.unit.jobs.apps.controller.test_share_hours import BUSY, LIMIT, USED, World, world
 
 from pumice.claims.reading import slice_of
-from pumice.devices.nvidia_vgpu.node.claims import BOTH, HAMI, owner_of, slice_object, slice_specs
+from pumice.devices.nvidia_vgpu.node.claims import BOTH, HAMI, slice_specs
+from pumice.node.claims import owner_of, slice_object
 from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import ApiError, WatchEvent
 from pumice.wire import kinds

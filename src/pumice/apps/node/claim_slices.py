@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from pumice.devices.nvidia_vgpu.node import claims
+from pumice.node.claims import owner_of, slice_object
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import NODES, RESOURCE_SLICES
-from pumice.wire.names import CLAIM_DRIVER
 
 log = logging.getLogger("pumice.node")
 
@@ -18,7 +17,7 @@ _LAST: Final = 2**63 - 1
 """The largest generation that the API server stores: an int64."""
 
 
-async def publish(cluster: Cluster, node: str, specs: Callable[[int], Sequence[Any]], driver: str = CLAIM_DRIVER) -> None:
+async def publish(cluster: Cluster, node: str, specs: Callable[[int], Sequence[Any]], driver: str) -> None:
     """Make the slices of this node's driver what ``specs`` (of a generation) says. A pool that was half written when its driver
     was killed, or changed by somebody else, is written anew as a whole. Raises ApiError."""
     selector = f"spec.nodeName={node},spec.driver={driver}"
@@ -32,10 +31,10 @@ async def publish(cluster: Cluster, node: str, specs: Callable[[int], Sequence[A
     if newest == _LAST:  # nothing counts as newer than these: they go first
         await _delete(cluster, there)
         there, newest = [], 0
-    owner = claims.owner_of(node, (await cluster.get(NODES, node))["metadata"]["uid"])
+    owner = owner_of(node, (await cluster.get(NODES, node))["metadata"]["uid"])
     wanted = specs(newest + 1)
     for at, spec in enumerate(wanted):
-        made = await cluster.create(RESOURCE_SLICES, claims.slice_object(spec, at, owner, newest + 1))
+        made = await cluster.create(RESOURCE_SLICES, slice_object(spec, at, owner, newest + 1))
         if plain(made["spec"]) != plain(spec):
             log.error("the API server has dropped fields of slice %s: are its gates of Dynamic Resource Allocation on?",
                       made["metadata"]["name"])  # fmt: skip

@@ -1,0 +1,163 @@
+"""The driver of claims for Ascend NPUs on one node: whole chips, and slices that it makes as MindCluster's plugin makes them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from pumice.adapters.bookings.claims import NPU_BOOK
+from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
+from pumice.adapters.journal import FileJournal
+from pumice.adapters.kubelet.checkpoint import npu_holders
+from pumice.apps.node.card_watch import CardWatch, open_cards
+from pumice.apps.node.claim_files import ClaimFiles
+from pumice.apps.node.node_claims import ClaimSettings, in_thread, serve_claims
+from pumice.apps.node.node_claims import NodeClaims as Driver
+from pumice.apps.node.pages import PluginHealth, plugin_pages
+from pumice.devices.ascend_mindcluster.node import claims
+from pumice.devices.ascend_mindcluster.node.allocator import answer
+from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, State
+from pumice.node.claims import ClaimShare, Holdings, Json, PreparedClaim, annotated
+from pumice.node.health import XidRule
+from pumice.ports.cards import Cards
+from pumice.ports.clock import Clock
+from pumice.ports.cluster import Cluster
+from pumice.ports.slices import Place, Vnpus
+from pumice.wire import cdi, names
+
+log = logging.getLogger("pumice.node")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(ClaimSettings):
+    """``dcmi``: file or folder of the driver's library, empty for the system's. ``hook_path``: the host's folder of the journal
+    and of the claims' records."""
+
+    dcmi: str = ""
+    hook_path: Path = Path("/usr/local/hami-vnpu-core")
+
+
+async def run(
+    settings: Settings, *, cluster: Cluster, clock: Clock, rng: random.Random, stop: asyncio.Event,
+    ready: asyncio.Event | None = None, cards: Cards | None = None, vnpus: Vnpus | None = None,
+) -> None:  # fmt: skip
+    """Serve until ``stop``. ``ready``: the kubelet has the driver, the API server its slices. ``cards`` and ``vnpus`` are this
+    machine's (DCMI unless given). Raises PumiceError."""
+    page, ready = PluginHealth(), ready or asyncio.Event()
+    async with plugin_pages(settings.health_address, settings.health_port, page):
+        found = cards or await open_cards(partial(DcmiCards, settings.dcmi), settings.wait_for_driver, clock, stop)
+        if found is None:
+            return
+        watch = CardWatch(found, clock, XidRule.parse("", ""))
+        await watch.start()
+        try:
+            driver = vnpus or DcmiVnpus(settings.dcmi)
+            served = NodeClaims(settings, cluster, clock, watch, driver)
+            await serve_claims(settings, served, watch, page, stop, ready)
+        finally:
+            watch.close(found.close if cards is None else None)
+
+
+@dataclass(frozen=True)
+class ChipFiles(ClaimFiles):
+    """``number``: the physical id of a chip, by its UUID."""
+
+    number: Callable[[str], int]
+    kind: ClassVar[str] = f"{names.OUR_DOMAIN}/npu-claim"
+
+    def edits(self, claim: PreparedClaim, request: str, shares: Sequence[ClaimShare]) -> cdi.Edits:
+        """Return the variables that Ascend's container runtime reads."""
+        slices = [share.slice.uuid for share in shares if share.slice is not None]
+        chips = [str(number) for number in sorted(self.number(share.card) for share in shares)]
+        env = answer(slices or chips, is_slice=bool(slices)).env
+        return cdi.Edits(env=tuple(f"{key}={value}" for key, value in env.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Holders:
+    """Claims as the journal's owners; there is nothing in between for them."""
+
+    names: Mapping[str, str]
+
+    def runs(self, uid: str) -> str:
+        return self.names.get(uid, "")
+
+    def holds(self, uid: str) -> str:
+        return self.names.get(uid, "")
+
+
+class NodeClaims(Driver):
+    """The claims of one node's chips."""
+
+    book = NPU_BOOK
+    taints = (f"{names.NPU_CLAIM_DRIVER}/unhealthy", f"{names.NPU_CLAIM_DRIVER}/device-plugin",
+              f"{names.NPU_CLAIM_DRIVER}/program")  # fmt: skip
+
+    def __init__(self, settings: Settings, cluster: Cluster, clock: Clock, watch: CardWatch, vnpus: Vnpus) -> None:
+        files = ChipFiles(settings.hook_path, settings.cdi_folder, settings.node_name, self._number)
+        super().__init__(settings, cluster, clock, watch, names.NPU_CLAIM_DRIVER, files)
+        self._keeper = ChipKeeper("NPU", vnpus, FileJournal(settings.hook_path / "claims.json"))
+        self._failed: Mapping[Place, str] = {}
+
+    def _number(self, uuid: str) -> int:
+        return next((card.minor for card in self.watch.facts if card.uuid == uuid), -1)
+
+    def specs(self, taints: Mapping[str, Sequence[str]], generation: int) -> Sequence[Json]:
+        return claims.slice_specs(self.node, self.watch.facts, taints, generation)
+
+    def decided(self, claim: Json, uid: str, holdings: Holdings) -> PreparedClaim | str:
+        return claims.prepare(claim, uid, self.node, self.watch.facts, holdings)
+
+    async def annotated(self, pods: Sequence[Json]) -> dict[str, str]:
+        holders = npu_holders(self.kubelet_dir / "device-plugins")
+        return annotated(pods, partial(claims.chips_of, self.node, self.watch.facts), holders)
+
+    def serves(self, resource: str) -> bool:
+        return resource.startswith(names.HUAWEI)
+
+    async def make(self, claim: PreparedClaim, pods: Sequence[Json]) -> PreparedClaim | str:
+        holders = _Holders(claims.owners([*self._claims.values(), claim]))
+        shares = []
+        for share in claim.shares:
+            place = Place(share.card, share.slice.profile if share.slice is not None else "", self._number(share.card))
+            owner = claims.owner_of(claim, share)
+            given, state = await in_thread(partial(self._keeper.give, [place], owner, [owner], self._chips, holders))
+            self._tell(state)
+            if share.slice is not None:
+                share = msgspec.structs.replace(share, slice=msgspec.structs.replace(share.slice, uuid=given[place].uuid))
+            shares.append(share)
+        return msgspec.structs.replace(claim, shares=tuple(shares))
+
+    @property
+    def _chips(self) -> list[str]:
+        return [card.uuid for card in self.watch.facts]
+
+    async def settle(self) -> None:
+        """Destroy slices that no claim has, and make again what has vanished under one."""
+        names_ = claims.owners(self._claims.values())
+        self._tell(await in_thread(partial(self._keeper.sweep, self._chips, _Holders(names_), {}, names_.keys())))
+
+    async def _drop(self, uids: Sequence[str]) -> None:
+        before = len(self._claims)
+        await super()._drop(uids)
+        if len(self._claims) < before:  # the next one may be for the same chip
+            await self.settle()
+
+    def _tell(self, state: State) -> None:
+        for place in state.destroyed:
+            log.info("vNPU %d (%s) of chip %s destroyed: no claim has it", place.start, place.profile, place.card)
+        for place in state.restored:
+            log.info("vNPU %d (%s) of chip %s made again for its claim", place.start, place.profile, place.card)
+        failed: dict[Place, Any] = dict(state.failed)
+        for place, why in failed.items():
+            if self._failed.get(place) != why:
+                log.error("vNPU %d (%s) vanished under its claim and cannot be made again: %s", place.start, place.profile, why)
+        self._failed = failed
