@@ -148,7 +148,8 @@ def test_what_kube_scheduler_allocates_is_served_and_a_card_with_annotated_share
             small = await world.ask("small", "1000Mi")
             await until(lambda: world.bound("small"))
             notes = {names.VGPU_IDS: "GPU-0,NVIDIA,1000,10:", names.VGPU_NODE: "n1"}
-            spec = {"nodeName": "n1", "containers": [CONTAINER]}
+            limits = {"resources": {"limits": {names.VGPU_NUMBER: "1"}}}
+            spec = {"nodeName": "n1", "containers": [CONTAINER | limits]}
             await kube.create(PODS, {"metadata": {"name": "sharing", "annotations": notes}, "spec": spec}, "default")
             refused = await world.node.prepare(small)
             assert "claim default/small: card GPU-0 is shared by annotated pods (default/sharing)" in str(refused)
