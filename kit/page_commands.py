@@ -7,6 +7,7 @@ alone for any lines. A command that says `Ctrl-C` runs beside the others of its 
 - ``<!-- differs: PATTERN -->``: in the next block figures and bars within a match may differ;
 - ``<!-- until Ctrl-C: PATTERN -->``: commands of the next block with a match run beside the others, as those that say `Ctrl-C`;
 - ``<!-- prints: PATTERN -->``: what the next block prints has a match;
+- ``<!-- then: COMMANDS -->``: typed here after the next block, and each must succeed: what it does where it prints nothing fixed;
 - ``<!-- not run: REASON; TEST types it -->``: the next block is typed by `make e2e` alone, in that file;
 - ``<!-- run by TEST -->``, ``<!-- all run by TEST -->``: the next block, or every block, is typed by that file of tests.
 """
@@ -78,6 +79,7 @@ class Block:
     not_run: str | None = None
     run_by: str = ""
     prepare: list[str] = field(default_factory=list)
+    then: list[str] = field(default_factory=list)
 
     @property
     def typed(self) -> bool:
@@ -87,6 +89,12 @@ class Block:
     def here(self) -> bool:
         """True where it is typed by a reader of this module."""
         return self.typed and self.not_run is None and not self.run_by
+
+    @property
+    def compared(self) -> bool:
+        """True where something that it prints or does is looked at."""
+        below = self.kind == "console" and any(shown for _, shown in dialogue(self.text))
+        return bool(below or self.shown or self.prints or self.then)
 
 
 def pages() -> list[Path]:
@@ -120,6 +128,8 @@ def blocks(text: str) -> list[Block]:
                 said.run_by = remark.removeprefix("run by ")
             elif remark.startswith("prepare:"):
                 said.prepare.append(dedent(remark.removeprefix("prepare:")).strip())
+            elif remark.startswith("then:"):
+                said.then.append(dedent(remark.removeprefix("then:")).strip())
             at = end + 1
         elif fence := re.match(r"( *)(?:\d+\. +|- +)?```(\w*)", line):
             end = next(n for n in range(at + 1, len(lines)) if lines[n].strip() == "```")
@@ -252,13 +262,12 @@ class Reader:
                 self.demand(command)
         if not block.here:
             return
-        if block.kind == "python":
-            self.demand(f"python - <<'PAGE'\n{block.text}PAGE")
-            return
         beside: list[str] = []
-        if block.kind == "console":
-            for command, shown in dialogue(block.text):
-                self._beside(command, block.endless, beside) or self.once_more(command, shown, block.differs)
+        if block.kind == "python":
+            self._compare(block, [self.demand(f"python - <<'PAGE'\n{block.text}PAGE")])
+        elif block.kind == "console":
+            self._compare(block, [self.once_more(command, shown, block.differs) for command, shown in dialogue(block.text)
+                                  if not self._beside(command, block.endless, beside)])  # fmt: skip
         else:
             self._script(block, beside)
         for job in beside:
@@ -269,6 +278,13 @@ class Reader:
             if code:
                 raise Failed(f"{block.text}\na program of it goes on {FAREWELL:g} s after Ctrl-C")
             self.demand(f"wait {job} || [ $? -eq 130 ]")
+        for hidden in block.then:
+            for command in commands(hidden):
+                self.once_more(command, None, "")
+
+    def _compare(self, block: Block, printed: list[str]) -> None:
+        if fault := self._fault(block, printed):
+            raise Failed(f"{block.text}\nprinted\n{''.join(printed)}\n{fault}")
 
     def _script(self, block: Block, beside: list[str]) -> None:
         typed, printed = [], []
@@ -277,9 +293,9 @@ class Reader:
                 typed.append(command)
                 printed.append(self.once_more(command, None, ""))
         deadline = time.monotonic() + 60
-        while fault := self._fault(block, printed):
+        while self._fault(block, printed):
             if not any(map(LOOKS.match, typed)) or time.monotonic() > deadline:
-                raise Failed(f"{block.text}\nprinted\n{''.join(printed)}\n{fault}")
+                self._compare(block, printed)
             time.sleep(0.5)
             for at, one in enumerate(typed):
                 printed[at] = self.once_more(one, None, "") if LOOKS.match(one) else printed[at]

@@ -20,7 +20,7 @@ RULES = tomllib.loads((Path(__file__).parent / "plain_words.toml").read_text("ut
 
 def pages() -> dict[str, Path]:
     """Every page in English but decisions."""
-    found = {path.relative_to(ROOT).as_posix(): path for path in sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])}
+    found = {path.relative_to(ROOT).as_posix(): path for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])}
     return {name: path for name, path in found.items() if not name.startswith(tuple(RULES["left_out"]))}
 
 

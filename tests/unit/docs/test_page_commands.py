@@ -39,6 +39,10 @@ def test_at_most_one_block_in_ten_is_left_to_the_end_to_end_run_and_each_says_wh
         assert name in (page_commands.ROOT / test.removesuffix(" types it")).read_text("utf-8"), name
 
 
+def test_of_each_block_that_is_typed_something_is_looked_at() -> None:
+    assert [f"{name}:{block.line}" for name, block in TYPED if block.here and not block.compared] == []
+
+
 def test_who_types_a_block_elsewhere_names_its_page() -> None:
     for name, block in TYPED:
         if block.run_by:
@@ -115,6 +119,7 @@ a-quantum-computer
 
 1. An item
    <!-- differs: \\S+ \\d+ of -->
+   <!-- prints: ^pid -->
    ```console
    $ echo "███░ 7 of 9"; echo pid $$
    ██░░ 3 of 9
@@ -123,27 +128,39 @@ a-quantum-computer
    $ echo $THERE && false
    here
    ```
+
+<!-- prints: ^bytes$ -->
+```python
+print("bytes")
+```
+
+<!-- then: grep made effect -->
+```sh
+echo made > effect
+```
 """
 
 
 def test_a_page_is_read_with_what_it_says_of_its_blocks() -> None:
-    first, second, third = blocks(PAGE)
+    first, second, third, fourth, fifth = blocks(PAGE)
     assert (first.prepare, first.prints, first.shown) == (["echo two > file"], ["^tw.$"], "...\n2\n")
     assert list(commands(first.text)) == ["cat file", "for n in 1 2; do\n  echo $n\ndone"]
     assert second.not_run == "nobody has one"
     assert [command for command, _ in dialogue(third.text)][1] == "export THERE=here"
+    assert (fourth.prints, fifth.then) == (["^bytes$"], ["grep made effect"])
+    assert [block.compared for block in blocks(re.sub("<!--.*-->\n", "", PAGE))] == [True, False, True, False, False]
     assert {block.run_by for block in blocks(PAGE + "<!-- all run by x.py -->\n")} == {"x.py"}
 
 
 def test_a_page_that_does_what_it_says_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_commands, "ROOT", tmp_path)
     (tmp_path / "page.md").write_text(PAGE)
-    assert play(tmp_path / "page.md", tmp_path / "me") == 2
+    assert play(tmp_path / "page.md", tmp_path / "me") == 4
 
 
 @pytest.mark.parametrize(("right", "wrong"), [
     ("3 of 9", "3 of 8"), ("   here\n", "   there\n"), ("^tw.$", "^three$"), ("2\n```\n\n<!--", "3\n```\n\n<!--"),
-    ("cat file", "cat missing-file"),
+    ("cat file", "cat missing-file"), ("^pid", "^pod"), ("^bytes$", "^bits$"), ("grep made", "grep nothing"),
 ])  # fmt: skip
 def test_a_page_that_prints_something_else_does_not(
     right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

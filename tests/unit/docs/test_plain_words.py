@@ -16,7 +16,8 @@ def test_every_page_is_plain() -> None:
 def test_no_page_in_english_is_left_out_but_decisions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Pages that programs make are read by users, too; in those for developers words of our own may stand."""
     home = plain_words.ROOT / "docs"
-    every = {path.relative_to(home.parent).as_posix() for path in home.rglob("*.md")} | {"README.md"}
+    every = {path.relative_to(home.parent).as_posix() for path in home.rglob("*.md")}
+    every |= {"README.md", "CONTRIBUTING.md", "CHANGELOG.md"}
     assert {name for name in every - set(plain_words.pages()) if not name.startswith(("docs/adr/", "docs/zh/"))} == set()
     (tmp_path / "page.md").write_text(f"The ledger.\n\n{'word ' * 26}end.\n", "utf-8")
     for_users, for_developers = "docs/reference/page.md", "docs/develop/page.md"
