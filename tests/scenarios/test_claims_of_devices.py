@@ -56,6 +56,21 @@ def test_two_pods_of_one_claim_run_on_one_node() -> None:  # acceptance case 19
     assert sorted(world.users_of("both")) == ["a", "b"]
 
 
+def test_who_comes_when_a_claims_node_is_closed_waits_for_that_node() -> None:
+    """What was known of the class before the claim had its devices held another node open."""
+    world = ClaimWorld()
+    world.nodes_with(2)
+    world.shared("both", whole())
+    world.use("a", "both")
+    world.settle()
+    closed = world.node_of("a")
+    world.add(node(closed, taints=[{"key": "dedicated", "value": "gpu", "effect": "NoExecute"}]))
+    world.use("b", "both")
+    world.settle()
+    assert closed
+    assert world.node_of("b") == ""
+
+
 def test_the_257th_consumer_waits_and_is_told_so() -> None:  # acceptance case 19
     world = ClaimWorld()
     world.nodes_with(1)

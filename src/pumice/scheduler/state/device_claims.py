@@ -83,7 +83,10 @@ class DeviceClaims:
     _keys: dict[str, str] = field(default_factory=dict)
     """Claims by their uids."""
     _key_versions: dict[str, int] = field(default_factory=dict)
-    """By the claims that waiting pods name, the number of the last change; no number comes twice."""
+    """By the claims that pods named while they waited, the number of the last change. No number comes twice, not even after
+    these pods: what is kept of a class outlasts them."""
+    _last_forgotten: int = 0
+    """The last number of a claim that is gone: one of the same name may come."""
     _key_news: int = 0
     _class_version: int = 0
     _made: dict[str, str] = field(default_factory=dict)
@@ -259,6 +262,10 @@ class DeviceClaims:
             self._consumes(pod, claim.key, now=False)
         self.charged(claim.consumers)
         self._report(claim.key)
+        self._forget_key(claim.key)
+
+    def _forget_key(self, key: str) -> None:
+        self._last_forgotten = max(self._last_forgotten, self._key_versions.pop(key, 0))
 
     def _consumes(self, pod: str, key: str, *, now: bool) -> None:
         if now:
@@ -354,10 +361,10 @@ class DeviceClaims:
             self._users[key].discard(uid)
             if not self._users[key]:
                 del self._users[key]
-                self._key_versions.pop(key, None)
         unwritten = self._keys.pop(_uid_for(uid), None)
         if unwritten is not None:
             del self.claims[unwritten]
+            self._forget_key(unwritten)
 
     def keys_of(self, uid: str) -> tuple[str, ...]:
         """Return the claims that a pod names which waits for a place."""
@@ -457,7 +464,7 @@ class DeviceClaims:
 
     def _of_key(self, key: str) -> None:
         """Something of a claim changed: classes of pods that name it are judged anew, where it is not one pod's alone."""
-        if key in self._users:
+        if key in self._users or key in self._key_versions:
             self._key_news += 1
             self._key_versions[key] = self._key_news
 
@@ -503,7 +510,7 @@ class DeviceClaims:
         return self.in_use.state + self._of_keys(wanted) if wanted else 0
 
     def _of_keys(self, wanted: Iterable[Wanted]) -> int:
-        return sum(self._key_versions.get(one.key, 0) for one in wanted if one.key)
+        return sum(self._key_versions.get(one.key, self._last_forgotten) for one in wanted if one.key)
 
     @property
     def news(self) -> int:
