@@ -105,6 +105,22 @@ def test_a_gang_takes_all_its_claims_or_none() -> None:  # acceptance case 21
     assert len(world.bindings) == 4
 
 
+def test_a_gang_whose_claims_do_not_all_fit_rests_until_something_comes() -> None:
+    """What it took on trial and gave back was taken for news, and each cycle asked for the next."""
+    world = ClaimWorld()
+    world.nodes_with(1, each=1)
+    world.add(group("g", minimum=2))
+    for at in range(2):
+        world.ask(f"p{at}", whole(), group="g")
+    world.settle()
+    assert not world.bindings
+    assert not world.engine.pressing
+    world.publish(cards("n0", 2))
+    assert world.engine.pressing
+    world.settle()
+    assert len(world.bindings) == 2
+
+
 @pytest.mark.parametrize("comes", ["slice", "class", "claim", "freed"])
 def test_a_pod_wakes_when_what_it_lacks_comes(comes: str) -> None:  # acceptance case 18
     world = ClaimWorld()

@@ -87,7 +87,9 @@ class DeviceClaims:
     these pods: what is kept of a class outlasts them."""
     _last_forgotten: int = 0
     """The last number of a claim that is gone: one of the same name may come."""
+    _key_changes: int = 0
     _key_news: int = 0
+    """Changes on which a pod that waits can count."""
     _class_version: int = 0
     _made: dict[str, str] = field(default_factory=dict)
     """The times at which classes were made."""
@@ -423,7 +425,7 @@ class DeviceClaims:
             elif one.allocation is not None:
                 self.decisions[one.uid] = Decision(one.allocation, results_in(one.allocation), {pod})
                 self._refresh(one.uid, self._shown(one), trial=True)
-                self._of_key(one.key)
+                self._of_key(one.key, trial=True)
 
     def give_back(self, pod: str, reserved: Iterable[Reserved], *, gain: bool) -> None:
         """The pod has its place no more; ``gain``: others may fit now who did not before."""
@@ -435,7 +437,7 @@ class DeviceClaims:
             if not decision.pods:
                 del self.decisions[one.uid]
                 self._refresh(one.uid, self._shown(one), trial=not gain)
-                self._of_key(one.key)
+                self._of_key(one.key, trial=not gain)
 
     def decided(self, key: str) -> Decision | None:
         """Return the decision that counts for a claim whose status shows no devices."""
@@ -462,11 +464,13 @@ class DeviceClaims:
         claim = self.claims.get(one.key)
         return claim.results if claim is not None and claim.uid == one.uid else None
 
-    def _of_key(self, key: str) -> None:
-        """Something of a claim changed: classes of pods that name it are judged anew, where it is not one pod's alone."""
+    def _of_key(self, key: str, *, trial: bool = False) -> None:
+        """Something of a claim changed: classes of pods that name it are judged anew, where it is not one pod's alone. ``trial``:
+        nobody else can count on it."""
         if key in self._users or key in self._key_versions:
-            self._key_news += 1
-            self._key_versions[key] = self._key_news
+            self._key_changes += 1
+            self._key_versions[key] = self._key_changes
+            self._key_news += not trial
 
     # -- what is in use -----------------------------------------------------------------------------------------------
 
@@ -515,7 +519,7 @@ class DeviceClaims:
     @property
     def news(self) -> int:
         """Grows whenever something changed that may help some pod with claims."""
-        return self.in_use.version + self._key_news
+        return self.in_use.version + self.in_use.gains + self._key_news
 
     # -- invariants ---------------------------------------------------------------------------------------------------
 

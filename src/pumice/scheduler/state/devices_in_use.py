@@ -24,6 +24,8 @@ class DevicesInUse:
     table: NodeTable
     slices: Slices
     version: int = 0
+    gains: int = 0
+    """How often devices came or were given back for good."""
     """Raised when something has changed, beyond single nodes, that may help a pod with claims."""
     state: int = 0
     """Raised when any node may be judged otherwise than before, beyond single nodes; trials are counted, too."""
@@ -121,6 +123,7 @@ class DevicesInUse:
             self.touch(changed, gain=less and not trial)
 
     def touch(self, pools: Iterable[PoolID], *, gain: bool) -> None:
+        self.gains += gain
         for pool in pools:
             nodes = self.slices.nodes_of(pool)
             if nodes is None:
