@@ -82,11 +82,6 @@ def objects_of(document: Document) -> list[dict[str, Any]]:
     return found
 
 
-def _items(document: Document) -> list[Any]:
-    items = document.value.get("items") if isinstance(document.value, dict) else None
-    return items if isinstance(items, list) else [document.value]
-
-
 def items_of(document: Document) -> list[Any]:
     """Return what a List holds, or the document itself, whatever it is."""
     items = document.value.get("items") if isinstance(document.value, dict) else None
