@@ -57,6 +57,9 @@ def fits(
     of_file = {path: documents_of(path, text) for path, text in texts.items()}
     documents = [document for found in of_file.values() for document in found]
     named_in = ", ".join(map(str, files))
+    for path, text in texts.items():
+        for finding in lint_files({str(path): text}):
+            print(finding, file=sys.stderr)  # what is asked may not be what was meant
     pods = [pod for path, found in of_file.items() for pod in pods_of(path, found)]
     kinds = {object_.get("kind") for found in documents for object_ in objects_of(found)} if not pods else set[object]()
     if "ResourceSlice" in kinds:
@@ -67,9 +70,6 @@ def fits(
         raise BadInput("--node is for slices in files; write spec.nodeSelector into the pod")
     if not pods and not kinds & {"ResourceClaim", "ResourceClaimTemplate"}:
         raise BadInput(f"{named_in}: no Pod and nothing with a pod template in it, and no ResourceClaim")
-    for path, text in texts.items():
-        for finding in lint_files({str(path): text}):
-            print(finding, file=sys.stderr)  # what is asked may not be what was meant
     claims_alone = not pods
     pods = pods or [pod_of_claims(documents)]
     snapshot = take_snapshot(Source(file=file, kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ())))
