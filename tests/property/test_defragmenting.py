@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
 from random import Random
@@ -24,8 +24,11 @@ from pumice.scheduler.cycle.defragmenting.trial import Trial
 from pumice.scheduler.cycle.preemption.victims import stands_without
 from pumice.scheduler.explaining.moves import ForCards, ForGroup, ForPod, Goal, question
 from pumice.scheduler.state.jobs import Task
-from pumice.simulation.moving import Answer, planned
+from pumice.simulation.moving import Answer, held_at_the_end, held_during, planned
+from pumice.simulation.rehearsal import HELD, Wanted, by_node
 from pumice.wire import names
+from pumice.wire.held_places import render_held_places
+from pumice.wire.volcano import stamp
 
 Json = dict[str, Any]
 GANGS = conf("gang", "predicates", sharing("VGPU", SchedulePolicy="%s"))
@@ -188,9 +191,9 @@ def may_be_away_together(trial: Trial, tasks: list[Task]) -> bool:
 
 
 def carry_out(world: World, answer: Answer) -> None:
-    """As ``pumice defrag apply`` does: one eviction after the other, with the cards cordoned that are kept."""
+    """As ``pumice defrag apply`` does: one eviction after the other, while places are held."""
     for step, move in enumerate(answer.moves):
-        cordon(world, {one.node: set(one.uuids) for one in move.closed})
+        hold(world, held_during(move))
         old = world.pods[move.pod]
         assert may_be_moved(world, old), move
         world.delete_pod(old["metadata"]["name"])
@@ -205,8 +208,7 @@ def carry_out(world: World, answer: Answer) -> None:
         world.add(fresh)
         world.settle(12)
         assert world.pods[move.pod]["spec"].get("nodeName") or move.waits
-    if not answer.frees:
-        cordon(world, {})
+    hold(world, held_at_the_end(answer, len(answer.moves)))
     world.settle(12)
 
 
@@ -225,9 +227,10 @@ def may_be_moved(world: World, moved: Json) -> bool:
     return bool(meta.get("ownerReferences")) and meta["annotations"].get(names.MOVE) != "false" and whole and allowed
 
 
-def cordon(world: World, cards: dict[str, set[str]]) -> None:
+def hold(world: World, places: Iterable[Wanted]) -> None:
+    held = by_node(places, stamp(world.now + HELD))
     for name, found in world.nodes.items():
-        found["metadata"]["annotations"][names.CORDONED_CARDS] = ",".join(sorted(cards.get(name, ())))
+        found["metadata"]["annotations"][names.HELD_PLACES] = render_held_places(held.get(name, ()))
         world.add(found)
 
 

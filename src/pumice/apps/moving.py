@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.simulation.moving import Answer, MoveView, Place
+from pumice.simulation.moving import Answer, MoveView, Place, held_at_the_end, held_during
+from pumice.simulation.rehearsal import HELD, Wanted, by_node
 from pumice.simulation.rest_of_plan import Outlook
 from pumice.wire import kinds, names
 from pumice.wire.held_places import HeldPlace, parse_held_for, parse_held_places, render_held_for, render_held_places
@@ -30,8 +31,6 @@ UNCLEAR = frozenset({0, 408, 500, 502, 503, 504})
 """Answers after which what was asked for may have been done all the same."""
 DOUBTS = 10
 """Looks at a pod of which it is not known whether it was evicted."""
-HELD: Final = 600.0
-"""Seconds for which places are held, from each step on: twice as long as it takes at most, for clocks differ."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 """Separator of the UUIDs of cards in annotations."""
 
@@ -95,13 +94,11 @@ class Mover:
         for step, move in enumerate(plan.moves):
             if await self._reached(plan, step, seen, done):
                 break
-            closed = ((one.node, "", "", one.uuids) for one in move.closed)
-            await self._hold(plan.goal, [*closed, *_held_for([move], waits=False)])
+            await self._hold(plan.goal, held_during(move))
             done.append(await self._move(move, seen))
             seen.add(done[-1])
             self.say(f"{step + 1}/{len(plan.moves)} {move.pod}: {'evicted, it waits' if move.waits else 'runs again'}")
-        starts = ((start.target.node, start.uid, "", _uuids(start.target)) for start in plan.starts)
-        await self._hold(plan.goal, [*starts, *_held_for(plan.moves[: len(done)], waits=True)])
+        await self._hold(plan.goal, held_at_the_end(plan, len(done)))
         await self._started(plan)
 
     # -- one step -------------------------------------------------------------------------------------------------
@@ -185,12 +182,9 @@ class Mover:
 
     async def _hold(self, goal: str, places: Iterable[Wanted]) -> None:
         """Hold these places from now on, and no others."""
-        until, by_node = stamp(self.now() + HELD), dict[str, list[HeldPlace]]()
-        for node, pod, controller, cards in places:
-            if cards:
-                by_node.setdefault(node, []).append(HeldPlace(tuple(cards), until, pod, controller))
-        for node in sorted({*self.nodes, *by_node}):
-            await self._write(node, goal, tuple(by_node.get(node, ())))
+        found = by_node(places, stamp(self.now() + HELD))
+        for node in sorted({*self.nodes, *found}):
+            await self._write(node, goal, found.get(node, ()))
 
     async def _write(self, name: str, goal: str, places: tuple[HeldPlace, ...]) -> None:
         """Raises Stopped where another run holds places on the node."""
@@ -212,19 +206,6 @@ class Mover:
                 if not places:
                     self.nodes.discard(name)
                 return
-
-
-Wanted = tuple[str, str, str, Sequence[str]]
-"""Node, uid of a pod and of its controller, and cards."""
-
-
-def _held_for(moves: Iterable[MoveView], *, waits: bool) -> Iterator[Wanted]:
-    """Yield the places of those that are made anew, of those that wait for others to have gone, or of the others."""
-    return ((move.target.node, move.uid, move.owner, _uuids(move.target)) for move in moves if move.waits == waits)
-
-
-def _uuids(place: Place) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(held.uuid for held in place.cards))
 
 
 def held_for(annotations: Mapping[str, str], now: float) -> tuple[str, str]:

@@ -1,8 +1,8 @@
 """A plan of moves, played before it is carried out: each eviction and each new place are decided by the engine, in full cycles.
 
 While a pod is moved, the cards that the plan keeps free, those that the pod leaves, and those that others are to be moved onto
-take nobody, as ``pumice defrag apply`` has them held; here they are cordoned. Then they are opened, and whoever was to start must
-have started and everybody who was moved must have a place.
+take nobody, and its own place is held for it, by the annotation of nodes that ``pumice defrag apply`` writes. At the end places
+are held for who starts and for who waited. All of them must then have a place.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ from pumice.scheduler.placing.evaluation import Choice
 from pumice.scheduler.state.jobs import Task
 from pumice.simulation.play import Simulation
 from pumice.wire import names
+from pumice.wire.held_places import HeldPlace, render_held_places
 from pumice.wire.objects import Node, convert
+from pumice.wire.volcano import stamp
 
+HELD = 600.0
+"""Seconds for which places are held, from each step on: twice as long as one takes at most, for clocks differ."""
 ORDERS = 24
 """Orders of the moves that are tried."""
 PAUSE = 30.0
@@ -51,6 +55,17 @@ class Played:
 
 Json = dict[str, Any]
 Objects = Mapping[str, list[Json]]
+Wanted = tuple[str, str, str, Iterable[str]]
+"""Node, uid of the pod, uid of its controller (see ``HeldPlace``), and UUIDs of the cards."""
+
+
+def by_node(places: Iterable[Wanted], until: str) -> dict[str, tuple[HeldPlace, ...]]:
+    """Return what each node's annotation is to say; ``until``: RFC 3339."""
+    found = dict[str, list[HeldPlace]]()
+    for node, pod, controller, cards in places:
+        if uuids := tuple(cards):
+            found.setdefault(node, []).append(HeldPlace(uuids, until, pod, controller))
+    return {node: tuple(held) for node, held in found.items()}
 
 
 def rehearse(plan: Plan, engines: Iterable[Engine], now: float, objects: Objects) -> Played | None:
@@ -66,14 +81,14 @@ def rehearse(plan: Plan, engines: Iterable[Engine], now: float, objects: Objects
 
 
 class Rehearsal:
-    """The world in which it is played, from the moment at which everybody has a place who finds one. ``closed``: cards that take
-    nobody before that."""
+    """The world in which it is played, from the moment at which everybody has a place who finds one. ``held``: places that are
+    held before that."""
 
-    def __init__(self, engine: Engine, now: float, objects: Objects, closed: Mapping[str, frozenset[str]] | None = None) -> None:
+    def __init__(self, engine: Engine, now: float, objects: Objects, held: Iterable[Wanted] = ()) -> None:
         self.engine, self.world = engine, Simulation(engine, now, objects)
         self.nodes = {node["metadata"]["name"]: node for node in objects.get("nodes", ())}
-        self._closed: set[str] = set()
-        self.close(closed or {})
+        self._held: set[str] = set()
+        self.hold(held)
         self.world.settle()
 
     def play(self, plan: Plan, order: Iterable[Move], *, kept_closed: bool) -> Played | None:
@@ -88,7 +103,8 @@ class Rehearsal:
                 return None
             uid, others = move.mover.task.uid, [*waiting, *moves[step + 1 :]]
             closed = held_meanwhile(plan, move, others, kept_closed=kept_closed)
-            self.close(closed)
+            own = (move.to.node, uid, move.mover.task.owner, _uuids(move.to) - closed.get(move.to.node, frozenset()))
+            self.hold([*((node, "", "", uuids) for node, uuids in closed.items()), own])
             run = self.world.restart(uid)
             self.world.settle(PAUSE)
             uids[uid] = run.pod.metadata.uid
@@ -96,7 +112,9 @@ class Rehearsal:
         kept = self.busy((free.node, free.card.uuid) for free in plan.frees)
         if plan.frees and (kept or not all(self.world.run_of(uid).node for uid in uids.values())):
             return None  # whoever finds a place only when the cards are open takes them
-        self.close({})
+        starts_at = ((choice.node, task.uid, "", _uuids(choice)) for task, choice in plan.starts)
+        waited = (found.move for found in moved.values() if found.waits)
+        self.hold([*starts_at, *((one.to.node, one.mover.task.uid, one.mover.task.owner, _uuids(one.to)) for one in waited)])
         self.world.settle(PAUSE)
         starts = tuple((task.uid, self.world.run_of(task.uid).node, self.held(task.uid)) for task, _ in plan.starts)
         if not all(node for _, node, _ in starts) or self.world.violations:
@@ -132,17 +150,19 @@ class Rehearsal:
         placement = self.engine.state.ledger.placements.get(uid)
         return () if placement is None else placement.allocations
 
-    def close(self, cards: Mapping[str, frozenset[str]]) -> None:
-        """Cordon these cards and no others, beside those that were cordoned before."""
-        for name in sorted(self._closed | cards.keys()):
-            node = cordoned(self.nodes[name], cards.get(name, frozenset()))
-            self.engine.state.bookings.put_node(convert(Node, node))
-        self._closed = set(cards)
+    def hold(self, places: Iterable[Wanted]) -> None:
+        """Hold these places and no others."""
+        found = by_node(places, stamp(self.world.now + HELD))
+        for name in sorted(self._held | found.keys()):
+            node, held = self.nodes[name], render_held_places(found.get(name, ()))
+            notes = {**(node["metadata"].get("annotations") or {}), names.HELD_PLACES: held}
+            self.engine.state.bookings.put_node(convert(Node, {**node, "metadata": {**node["metadata"], "annotations": notes}}))
+        self._held = set(found)
 
 
 def held_meanwhile(plan: Plan, move: Move, others: Iterable[Move], *, kept_closed: bool) -> dict[str, frozenset[str]]:
     """The cards that take nobody while a pod is moved: those of who starts, or free, those that it leaves, and the places of
-    others that have none yet. Its own place is open, unless ``kept_closed`` and who starts has a part of that card."""
+    others that have none yet. Its own place is its, unless ``kept_closed`` and who starts has a part of that card."""
     found = {node: set(uuids) for node, uuids in cards_by_node(plan).items()}
     found.setdefault(move.node, set()).update(move.leaves)
     for other in others:
@@ -164,11 +184,3 @@ def cards_by_node(plan: Plan) -> dict[str, frozenset[str]]:
     for free in plan.frees:
         found.setdefault(free.node, set()).add(free.card.uuid)
     return {node: frozenset(uuids) for node, uuids in found.items()}
-
-
-def cordoned(node: Json, uuids: frozenset[str]) -> Json:
-    """The node with these cards cordoned, too."""
-    notes = node["metadata"].get("annotations") or {}
-    before = notes.get(names.CORDONED_CARDS, "")
-    text = ",".join(filter(None, (before, *sorted(uuids))))
-    return {**node, "metadata": {**node["metadata"], "annotations": {**notes, names.CORDONED_CARDS: text}}}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pumice.scheduler.cycle.defragmenting.asking import Limits
 from pumice.scheduler.cycle.defragmenting.movers import Mover, mover
 from pumice.scheduler.engine import Engine
-from pumice.simulation.moving import Answer, MoveView, place_of
+from pumice.simulation.moving import Answer, MoveView, held_at_the_end, held_during, place_of
 from pumice.simulation.rehearsal import PAUSE, Objects, Rehearsal
 
 
@@ -22,7 +22,7 @@ class Outlook:
 
 def outlook(make: Callable[[], Engine], objects: Objects, now: float, plan: Answer, done: int, moved: Sequence[str],
             limits: Limits) -> Outlook:  # fmt: skip
-    """``make``: an engine that has seen the objects, in which the cards that the plan cordons are open. ``done``: moves that were
+    """``make``: an engine that has seen the objects, in which the places that the plan holds are open. ``done``: moves that were
     carried out, ``moved``: uids of the pods that were made anew by them."""
     frees = [(free.node, free.uuid) for free in plan.frees]
     there = Rehearsal(make(), now, objects)
@@ -36,10 +36,10 @@ def outlook(make: Callable[[], Engine], objects: Objects, now: float, plan: Answ
         found = "it is gone" if task is None else mover(engine.state, task, now, limits.min_age, below)
         if not isinstance(found, Mover):
             return Outlook(why=f"{move.pod} is moved no more: {found}")
-    stage = Rehearsal(engine, now, objects, {one.node: frozenset(one.uuids) for one in rest[0].closed})
+    stage = Rehearsal(engine, now, objects, held_during(rest[0]))
     moved = list(moved)
     for move in rest:
-        stage.close({one.node: frozenset(one.uuids) for one in move.closed})
+        stage.hold(held_during(move))
         run = stage.world.restart(move.uid)
         stage.world.settle(PAUSE)
         moved.append(run.pod.metadata.uid)
@@ -47,7 +47,7 @@ def outlook(make: Callable[[], Engine], objects: Objects, now: float, plan: Answ
             return Outlook(why=why)
     if stage.busy(frees):
         return Outlook(why="somebody would hold the cards that shall come free")
-    stage.close({})
+    stage.hold(held_at_the_end(plan, len(plan.moves)))
     stage.world.settle(PAUSE)
     if not _placed(stage, [start.uid for start in plan.starts]):
         return Outlook(why=f"{plan.goal} would not start")
