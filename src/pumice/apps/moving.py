@@ -94,7 +94,7 @@ class Mover:
         for step, move in enumerate(plan.moves):
             if await self._reached(plan, step, seen, done):
                 break
-            await self._hold(plan.goal, held_during(move))
+            await self._hold(plan.goal, held_during(plan, step))
             done.append(await self._move(move, seen))
             seen.add(done[-1])
             self.say(f"{step + 1}/{len(plan.moves)} {move.pod}: {'evicted, it waits' if move.waits else 'runs again'}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -11,7 +11,7 @@ from pumice.scheduler.cycle.defragmenting.asking import Limits, Stays
 from pumice.scheduler.cycle.defragmenting.search import FreeCard
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.explaining.moves import Goal, Question, question
-from pumice.simulation.rehearsal import Moved, Objects, Played, Wanted, cards_by_node, rehearse
+from pumice.simulation.rehearsal import Moved, Objects, Played, Wanted, beside, cards_by_node, rehearse
 
 REHEARSED = 24
 """Plans that are rehearsed at most."""
@@ -177,21 +177,22 @@ def place_of(node: str, allocations: Sequence[Allocation]) -> Place:
     ))  # fmt: skip
 
 
-def held_during(move: MoveView) -> list[Wanted]:
-    """Return the places that are held while one pod is moved: its own, and cards that take nobody."""
-    closed = ((one.node, "", "", one.uuids) for one in move.closed)
-    return [*closed, *_held_for([move], waits=False)]
+def held_during(plan: Answer, step: int) -> list[Wanted]:
+    """Return the places that are held while one pod is moved: its own, those of earlier ones that waited for it, and cards that
+    take nobody."""
+    move = plan.moves[step]
+    closed = {one.node: one.uuids for one in move.closed}
+    return beside(closed, map(_place_for, [*(one for one in plan.moves[:step] if one.waits), move]))
 
 
 def held_at_the_end(plan: Answer, moved: int) -> list[Wanted]:
     """Return the places that are held after so many moves: of those that start, and of the moved ones that waited for them."""
     starts = ((start.target.node, start.uid, "", _uuids(start.target)) for start in plan.starts)
-    return [*starts, *_held_for(plan.moves[:moved], waits=True)]
+    return [*starts, *(_place_for(move) for move in plan.moves[:moved] if move.waits)]
 
 
-def _held_for(moves: Iterable[MoveView], *, waits: bool) -> Iterator[Wanted]:
-    """Yield the places of those that are made anew, of those that wait for others to have gone, or of the others."""
-    return ((move.target.node, move.uid, move.owner, _uuids(move.target)) for move in moves if move.waits == waits)
+def _place_for(move: MoveView) -> Wanted:
+    return move.target.node, move.uid, move.owner, _uuids(move.target)
 
 
 def _uuids(place: Place) -> tuple[str, ...]:

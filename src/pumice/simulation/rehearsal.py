@@ -7,7 +7,7 @@ are held for who starts and for who waited. All of them must then have a place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, permutations, product
 from typing import Any
@@ -59,6 +59,13 @@ Wanted = tuple[str, str, str, Iterable[str]]
 """Node, uid of the pod, uid of its controller (see ``HeldPlace``), and UUIDs of the cards."""
 
 
+def beside(closed: Mapping[str, Collection[str]], places: Iterable[Wanted]) -> list[Wanted]:
+    """Return these places, as far as their cards are not closed, and the closed cards, which take nobody."""
+    own = ((node, pod, controller, [uuid for uuid in uuids if uuid not in closed.get(node, ())])
+           for node, pod, controller, uuids in places)  # fmt: skip
+    return [*((node, "", "", sorted(uuids)) for node, uuids in closed.items()), *own]
+
+
 def by_node(places: Iterable[Wanted], until: str) -> dict[str, tuple[HeldPlace, ...]]:
     """Return what each node's annotation is to say; ``until``: RFC 3339."""
     found = dict[str, list[HeldPlace]]()
@@ -103,8 +110,7 @@ class Rehearsal:
                 return None
             uid, others = move.mover.task.uid, [*waiting, *moves[step + 1 :]]
             closed = held_meanwhile(plan, move, others, kept_closed=kept_closed)
-            own = (move.to.node, uid, move.mover.task.owner, _uuids(move.to) - closed.get(move.to.node, frozenset()))
-            self.hold([*((node, "", "", uuids) for node, uuids in closed.items()), own])
+            self.hold(beside(closed, map(_place, [*(one.move for one in moved.values() if one.waits), move])))
             run = self.world.restart(uid)
             self.world.settle(PAUSE)
             uids[uid] = run.pod.metadata.uid
@@ -113,8 +119,7 @@ class Rehearsal:
         if plan.frees and (kept or not all(self.world.run_of(uid).node for uid in uids.values())):
             return None  # whoever finds a place only when the cards are open takes them
         starts_at = ((choice.node, task.uid, "", _uuids(choice)) for task, choice in plan.starts)
-        waited = (found.move for found in moved.values() if found.waits)
-        self.hold([*starts_at, *((one.to.node, one.mover.task.uid, one.mover.task.owner, _uuids(one.to)) for one in waited)])
+        self.hold([*starts_at, *(_place(found.move) for found in moved.values() if found.waits)])
         self.world.settle(PAUSE)
         starts = tuple((task.uid, self.world.run_of(task.uid).node, self.held(task.uid)) for task, _ in plan.starts)
         if not all(node for _, node, _ in starts) or self.world.violations:
@@ -169,6 +174,10 @@ def held_meanwhile(plan: Plan, move: Move, others: Iterable[Move], *, kept_close
         found.setdefault(other.to.node, set()).update(_uuids(other.to))
     found.setdefault(move.to.node, set()).difference_update(_uuids(move.to) - (plan.kept if kept_closed else frozenset()))
     return {node: frozenset(uuids) for node, uuids in found.items() if uuids}
+
+
+def _place(move: Move) -> Wanted:
+    return move.to.node, move.mover.task.uid, move.mover.task.owner, sorted(_uuids(move.to))
 
 
 def _uuids(choice: Choice) -> frozenset[str]:

@@ -36,10 +36,10 @@ def outlook(make: Callable[[], Engine], objects: Objects, now: float, plan: Answ
         found = "it is gone" if task is None else mover(engine.state, task, now, limits.min_age, below)
         if not isinstance(found, Mover):
             return Outlook(why=f"{move.pod} is moved no more: {found}")
-    stage = Rehearsal(engine, now, objects, held_during(rest[0]))
+    stage = Rehearsal(engine, now, objects, held_during(plan, done))
     moved = list(moved)
-    for move in rest:
-        stage.hold(held_during(move))
+    for step, move in enumerate(rest, done):
+        stage.hold(held_during(plan, step))
         run = stage.world.restart(move.uid)
         stage.world.settle(PAUSE)
         moved.append(run.pod.metadata.uid)
