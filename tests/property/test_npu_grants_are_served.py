@@ -111,7 +111,7 @@ def test_slices_that_were_cut_by_an_older_configuration_still_take_their_units()
         "hami.io/Ascend310P-devices-allocated": "U1,Ascend310P,12288,0:;", "hami.io/vgpu-node": "n1",
         "huawei.com/Ascend310P": '[{"UUID":"U1","temp":"vir04"}]',
     }  # fmt: skip
-    running = npu_pod("old", npu_limits(before, 1, 12288), annotations=notes, node="n1")
+    running = npu_pod("old", npu_limits(before, 1, 12288), annotations=notes, node="n1", status={"phase": "Running"})
     allocation = books.replay(running, "n1")
     assert [container_device.slot.profile for container_device in allocation.container_devices] == ["vir04"]
     more = [npu_pod(f"p{at}", npu_limits(before, 1, 3072), annotations={"hami.io/use-Ascend310P-uuid": "U1"}) for at in range(4)]

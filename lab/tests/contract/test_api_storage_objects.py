@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from kit.control_plane import Api, Json
+from kit.control_plane import Api, Json, until
 
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
@@ -86,6 +86,9 @@ def test_a_claim_that_names_no_class_gets_the_default_one(api: Api, namespace: s
     api.create(CLASSES, {"metadata": {"name": "usual", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
                          "provisioner": "kubernetes.io/no-provisioner"})
     try:
+        # The class is known to admission by a watch of its own; kube-apiserver is asked until it has come.
+        probe = {**bare, "metadata": {"name": "probe"}}
+        until(lambda: "storageClassName" in api.call("POST", f"{claims}?dryRun=All", probe).json["spec"])
         for name, asked, given in (("none", None, "usual"), ("empty", "", ""), ("own", "mine", "mine")):
             body = claim(name, storageClassName=asked)
             found = api.create(claims, body)["spec"].get("storageClassName")
