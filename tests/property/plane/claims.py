@@ -181,8 +181,11 @@ class ClaimingNode(Node):
 
     def stays(self) -> list[str]:
         path = self.root / "bookings" / "claims.json"
-        booked = json.loads(path.read_text()) if path.exists() else {"boot": "", "claims": []}
-        here = booked["claims"] if booked["boot"] == self._boot() else ()
+        try:
+            booked = json.loads(path.read_text())
+            here = booked["claims"] if booked["boot"] == self._boot() else ()
+        except (OSError, ValueError, TypeError, KeyError):  # not there, or damaged by somebody
+            here = ()
         files = [path for folder in ("claims", "claim-limits") for path in (self.root / "hook" / "vgpu" / folder).glob("*")]
         return [*(f"the book of {self.name} has claim {one['name']}" for one in here),
                 *(f"{path.relative_to(self.root)} of {self.name} stays" for path in files),
