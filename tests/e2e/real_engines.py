@@ -109,16 +109,19 @@ class Docker(RealEngine):
         self.start_daemon()
         self.import_image()
 
-    def start_daemon(self) -> None:
+    def start_daemon(self, again: bool = True) -> None:
+        """A daemon may wait in vain for the containerd of one that was killed, and end: then it is started ``again``."""
         places = {"--data-root": "data", "--exec-root": "exec", "--pidfile": "docker.pid"}
         words = ["dockerd", *(word for flag, name in places.items() for word in (flag, str(self.folder / name)))]
         with (self.folder / "dockerd.log").open("ab") as log:
             words += ["--bridge", "none", "--iptables=false", "-H", self.here.environment["DOCKER_HOST"]]
             self.daemon = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
-        wait_until(self.answers)
+        wait_until(lambda: self.daemon.poll() is not None or self.answers())
+        if self.daemon.poll() is not None:
+            assert again, (self.folder / "dockerd.log").read_text()[-2000:]
+            self.start_daemon(again=False)
 
     def answers(self) -> bool:
-        assert self.daemon.poll() is None, (self.folder / "dockerd.log").read_text()[-2000:]
         return subprocess.run(["docker", "version"], env=self.here.environment, capture_output=True, timeout=60).returncode == 0
 
     def stop_daemon(self) -> None:
