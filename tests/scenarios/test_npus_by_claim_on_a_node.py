@@ -54,7 +54,7 @@ def test_the_example_has_a_slice_of_a_chip_that_goes_with_it(npus: LocalCluster)
         return (await kube.get(PODS, "by-npu", "default"))["status"].get("phase") == "Succeeded"
 
     npus.wait(over)
-    (log,) = (npus.data.root / "nodes").glob("*/logs/default_by-npu_*/work/*.log")
+    (log,) = (npus.data.root / "nodes").glob("*/logs/default_by-npu_*/*/*.log")
     assert "vNPU 100 VIRTUAL" in log.read_text()
     until_slices(npus, NODE, [])
 

@@ -167,7 +167,7 @@ class Rehearsal:
 
 def held_meanwhile(plan: Plan, move: Move, others: Iterable[Move], *, kept_closed: bool) -> dict[str, frozenset[str]]:
     """The cards that take nobody while a pod is moved: those of who starts, or free, those that it leaves, and the places of
-    others that have none yet. Its own place is its, unless ``kept_closed`` and who starts has a part of that card."""
+    others that have none yet. Its own place is open to it, unless ``kept_closed`` and who starts has a part of that card."""
     found = {node: set(uuids) for node, uuids in cards_by_node(plan).items()}
     found.setdefault(move.node, set()).update(move.leaves)
     for other in others:

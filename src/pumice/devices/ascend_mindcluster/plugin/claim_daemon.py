@@ -83,7 +83,7 @@ class ChipFiles(ClaimFiles):
 
 @dataclass(frozen=True, slots=True)
 class _Holders:
-    """Claims as the journal's owners; there is nothing in between for them."""
+    """Claims as the owners that the slice journal names: who holds a slice also runs with it."""
 
     names: Mapping[str, str]
 
@@ -142,8 +142,8 @@ class NodeClaims(Driver):
 
     async def settle(self) -> None:
         """Destroy slices that no claim has, and make again what has vanished under one."""
-        names_ = claims.owners(self._claims.values())
-        self._tell(await in_thread(partial(self._keeper.sweep, self._chips, _Holders(names_), {}, names_.keys())))
+        owners = claims.owners(self._claims.values())
+        self._tell(await in_thread(partial(self._keeper.sweep, self._chips, _Holders(owners), {}, owners.keys())))
 
     async def _drop(self, uids: Sequence[str]) -> None:
         before = len(self._claims)
