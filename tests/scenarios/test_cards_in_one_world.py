@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from kit.claims import device, published, shared_card
 from kit.device_claims import GPU, ClaimWorld, whole
-from kit.objects import group, node, pod
+from kit.objects import VGPU, group, node, pod
 from kit.room_worlds import BUNDLES
 
 from pumice.audit.auditor import audit
@@ -46,6 +47,31 @@ def test_a_claim_gets_no_card_of_which_annotated_pods_have_shares() -> None:
     world.delete_pod("shares")
     world.settle()
     assert all(world.node_of(name) for name in ("first", "second"))
+
+
+REGISTERED = "GPU-n0-{},10,8000,NVIDIA-Tesla V100-SXM2-16GB,{},hami-core:"
+ALL_UNHEALTHY = node("n0", register=REGISTERED.format(0, "false") + REGISTERED.format(1, "false"))
+ALL_UNHEALTHY["status"]["allocatable"] |= {f"{VGPU}-{what}": "0" for what in ("number", "memory", "cores")}
+ONE_LEFT = node("n0", mib=8000, register=REGISTERED.format(0, "true"))
+
+
+@pytest.mark.parametrize("told", [ALL_UNHEALTHY, ONE_LEFT])
+def test_a_claim_gets_no_card_of_a_pod_that_was_bound_just_before_the_node_took_the_card_back(
+    told: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = one_node(2)
+    before = [*world.nodes.values()]
+    monkeypatch.setattr(world, "nodes_as_counted", lambda: before)
+    world.add(pod("shares", cards=2, mib=5000))
+    world.settle()
+    assert world.card_of("shares") == "n0/0+1"
+    world.add(told)
+    world.ask("late", whole())
+    world.settle()
+    assert world.node_of("late") == ""
+    world.delete_pod("shares")
+    world.settle()
+    assert world.node_of("late") == "n0"
 
 
 def test_an_annotated_pod_gets_no_card_that_a_claim_holds_and_is_told_whose() -> None:

@@ -65,3 +65,27 @@ def test_a_claim_and_an_annotated_share_never_meet_on_a_chip(mode: str) -> None:
     here.delete_pod("shares")
     here.settle()
     assert here.node_of("late") == "n1"
+
+
+@pytest.mark.parametrize("mode", ["hami", "mindcluster"])
+def test_a_claim_gets_no_chip_of_a_pod_that_was_bound_just_before_the_node_took_the_chip_back(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = world(mode, 1)
+    before = [*here.nodes.values()]
+    monkeypatch.setattr(here, "nodes_as_counted", lambda: before)
+    here.add(annotated(mode, "shares"))
+    here.settle()
+    assert here.node_of("shares") == "n1"
+    if mode == "hami":
+        taken = npu_node_object("n1", chip("310P3"), unhealthy=(0,))
+        taken["status"]["allocatable"] |= {chip("310P3").resource: "0"}
+        here.add(taken)
+    else:
+        here.add(core_node_object("n1", 0), gathered({"n1": 0}))
+    here.ask("late", slice_of("vir01"))
+    here.settle()
+    assert here.node_of("late") == ""
+    here.delete_pod("shares")
+    here.settle()
+    assert here.node_of("late") == "n1"

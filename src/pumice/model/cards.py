@@ -90,6 +90,9 @@ class Allocation(Struct, frozen=True, gc=False):
     """Its node's plugin has yet to say what exactly it made of this: the pod is read again whenever it changes."""
     starting: bool = False
     """Slices of it are made with the pod's containers: until all have started others may not count on their order."""
+    unregistered: tuple[str, ...] = ()
+    """Only from a replay: UUIDs of cards that the pod names and its node does not offer now. Nothing is charged there, and no
+    claim may have them."""
 
     @property
     def container_devices(self) -> tuple[ContainerDevice, ...]:
@@ -100,7 +103,7 @@ class Allocation(Struct, frozen=True, gc=False):
     def started(self) -> Allocation:
         """Return it with its slices made."""
         containers = tuple(tuple(map(_made, container)) for container in self.containers)
-        return Allocation(self.device_type, self.node, containers, self.doubts, self.pending)
+        return Allocation(self.device_type, self.node, containers, self.doubts, self.pending, unregistered=self.unregistered)
 
 
 def _made(device: ContainerDevice) -> ContainerDevice:

@@ -9,7 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import ExitStack, suppress
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -23,6 +23,7 @@ from kit.virtual_time import VirtualClock, VirtualLoop
 from tests.property.history.door import Door
 from tests.property.history.registry import Op, View
 from tests.property.plane import claim_judge, claim_kinds, judge, npu_judge, npu_kinds
+from tests.property.plane.caught import exceptions_told
 from tests.property.plane.claims import ClaimingNode, claims_effects
 from tests.property.plane.kinds import (
     ADMITTED,
@@ -139,6 +140,7 @@ class PlaneDoor(Door):
     async def begin(self) -> None:
         self._leave = ExitStack()
         self._leave.enter_context(answered_by(self.desk))
+        self._leave.enter_context(exceptions_told(partial(self.checker.complain, "caught")))
         self.hands: FaultyCluster = await faulty_cluster(self.clock)
         self.api = self.hands.api
         await self.hands.create(kinds.CONFIGMAPS, {"metadata": {"name": SCHEDULER_CONFIGMAP, "namespace": SYSTEM},

@@ -39,7 +39,8 @@ def npu_inventory(node: Node, chip: NpuChip, soft: bool) -> Inventory | None:
     if not text:
         return None
     if not offers(node, chip.resource):
-        return Inventory(problems=(f"node {name} offers no {chip.resource} (status.allocatable)",))
+        nothing = Facts(soft, (), None, {}, units_of(chip))
+        return Inventory(problems=(f"node {name} offers no {chip.resource} (status.allocatable)",), config=nothing)
     register = parse_npu_register(text)
     own = notes.get(names.NODE_NPU_SOFT)
     soft = soft if own is None else own == "true"

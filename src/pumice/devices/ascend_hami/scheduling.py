@@ -250,21 +250,23 @@ def replay_pod(
         doubts.append(Refusal("", f"pod {pod.key} holds NPUs and nothing says for certain which: {reason}"))
     soft = want is not None and want.soft
     reported = {entry.uuid: entry.template for entry in parse_runtime(notes.get(runtime_key(chip.word), "")) or ()}
-    slots = []
+    slots, unregistered = [], []
     for devices in decoded.slots:
         allocated = []
         for device in devices:
             place = inventory.config.by_uuid.get(device.uuid)
             if place is None:
+                unregistered.append(device.uuid)
                 continue
             card = inventory.cards[place]
             kind = SOFT if soft else _template(device, card, chip, reported)
             made = pod.status.phase == "Running"  # all its containers have started: the runtime has made their slices
             allocated.append(container_device_of(card, device.memory, device.cores, kind, inventory.config.units, made=made))
         slots.append(tuple(allocated))
-    if not any(slots):
+    if not (any(slots) or unregistered):
         return Allocation(device_type, node, (), tuple(doubts)) if doubts else None
-    return Allocation(device_type, node, tuple(slots), tuple(doubts), starting=in_the_making(slots))
+    given, starting = tuple(slots) if any(slots) else (), in_the_making(slots)
+    return Allocation(device_type, node, given, tuple(doubts), starting=starting, unregistered=tuple(unregistered))
 
 
 def _template(device: NpuDevice, card: Card, chip: NpuChip, reported: Mapping[str, str]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from pumice.devices.ascend_mindcluster.arguments import CoreArguments
 from pumice.devices.ascend_mindcluster.device_request import STATIC_ONLY, CoreRequest, core_request
 from pumice.devices.ascend_mindcluster.fit import AS_REQUESTED, MOST_IDLE, TIE_ALONE, choose, explain, fit_of
@@ -202,7 +204,8 @@ def _granted(
     if want is not None and (reason := _contradiction(want, assignment, template)):
         doubts += [_doubt(pod, chip_name(kind.name, chip), reason) for chip in assignment.chips]
     container_devices = _container_devices(inventory, kind, assignment.chips, template, group)
-    return _settled(Allocation(device_type, node, (container_devices,) if container_devices else (), tuple(doubts)))
+    given, missing = (container_devices,) if container_devices else (), _unregistered(inventory, kind, assignment.chips)
+    return _settled(Allocation(device_type, node, given, tuple(doubts), unregistered=missing))
 
 
 def _container_devices(
@@ -214,11 +217,16 @@ def _container_devices(
     return tuple(container_device_of(inventory.cards[place], template, facts.cpus, group) for place in named)
 
 
+def _unregistered(inventory: Inventory, kind: SliceKind, chips: tuple[int, ...]) -> tuple[str, ...]:
+    names = dict.fromkeys(chip_name(kind.name, chip) for chip in chips)
+    return tuple(name for name in names if name not in inventory.config.by_uuid)
+
+
 def _settled(allocation: Allocation) -> Allocation:
     """Read again with every change of the pod while its slice is in the making."""
     if not in_the_making(allocation):
         return allocation
-    return Allocation(allocation.device_type, allocation.node, allocation.containers, allocation.doubts, pending=True)
+    return replace(allocation, pending=True)
 
 
 def _contradiction(want: CoreRequest, assignment: Assignment, template: SliceTemplate | None) -> str:
@@ -238,7 +246,8 @@ def _without(
     chips = parse_whole_chips(kind.name, pod.metadata.annotations.get(whole_chips(kind.name), ""))
     if want is None and chips:
         container_devices = _container_devices(inventory, kind, chips, None, IN_THE_MAKING)
-        return Allocation(device_type, node, (container_devices,)) if container_devices else None
+        given, missing = (container_devices,) if container_devices else (), _unregistered(inventory, kind, chips)
+        return Allocation(device_type, node, given, unregistered=missing)
     if want is None or not is_admitted(pod):
         return None
     return Allocation(

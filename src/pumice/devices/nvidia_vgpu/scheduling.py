@@ -375,12 +375,13 @@ def _allocated(
     ]
     if reason:
         doubts.append(Refusal("", f"pod {who} holds cards and nothing says for certain which: {reason}"))
-    containers = []
+    containers, unregistered = [], []
     for devices in decoded.containers:
         container_devices = []
         for device in devices:
             index = facts.by_uuid.get(device.uuid)
             if index is None:
+                unregistered.append(device.uuid)
                 continue
             container_device, doubt = _container_device(device, inventory.cards[index], facts)
             if doubt:
@@ -388,9 +389,10 @@ def _allocated(
             if container_device is not None:
                 container_devices.append(container_device)
         containers.append(tuple(container_devices))
-    if not any(containers):
+    if not any(containers) and not unregistered:
         return doubts[0] if len(doubts) == 1 else Allocation(device_type, node, (), tuple(doubts)) if doubts else None
-    return Allocation(device_type, node, tuple(containers), tuple(doubts))
+    given = tuple(containers) if any(containers) else ()
+    return Allocation(device_type, node, given, tuple(doubts), unregistered=tuple(unregistered))
 
 
 def _container_device(device: PodDevice, card: Card, facts: Facts) -> tuple[ContainerDevice | None, str]:

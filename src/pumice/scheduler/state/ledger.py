@@ -354,14 +354,13 @@ class Ledger:
         held = [one for placement in there.values() for one in placement.allocations]
         if promised:
             held += (one for placement in self.nominated.get(node, {}).values() for one in placement.allocations)
-        registered = any(node in device_table.nodes for device_table in self.device_tables.values())
-        if not registered and any(not one.allocations and self.unread(uid) for uid, one in there.items()):
+        if any(not one.allocations and self.unread(uid) for uid, one in there.items()):
             return {"": _UNKNOWN}
-        return {
-            uuid: _SHARED if uuid else _UNKNOWN
-            for one in (*held, *plus)
-            for uuid in (*(device.uuid for device in one.container_devices), *(doubt.field for doubt in one.doubts))
-        }
+        found: dict[str, str] = {}
+        for one in (*held, *plus):
+            devices, doubts = (device.uuid for device in one.container_devices), (doubt.field for doubt in one.doubts)
+            found |= {uuid: _SHARED if uuid else _UNKNOWN for uuid in (*devices, *doubts, *one.unregistered)}
+        return found
 
     def _claimed(self, claim: str, before: frozenset[Card], now: frozenset[Card], gain: bool) -> None:
         """Cards that claims hold take no annotated pods."""
