@@ -117,9 +117,10 @@ class Cutter:
 
     def _recover(self, cards: Iterable[str], before: Entries, holds: Holds) -> Entries:
         """The journal once it and the cards that answer are brought together; the others keep their entries, and so do those
-        that are not ours to recover."""
+        that are not ours to recover. What is being removed is nobody's: whoever dies amid that, the next one ends it."""
         seen = self._manager.observe(cards)
-        here = known(entry for entry in before if entry.place.card in seen and self._recovers(entry))
+        ours = (entry for entry in before if self._recovers(entry) or entry.phase is Phase.REMOVING)
+        here = known(entry for entry in ours if entry.place.card in seen)
         planned = recover([slice_ for slices in seen.values() for slice_ in slices], here, holds)
         elsewhere = tuple(entry for entry in before if entry.place not in here)
         return self._manager.carry_out(Plan((*elsewhere, *planned.entries), planned.steps)).entries

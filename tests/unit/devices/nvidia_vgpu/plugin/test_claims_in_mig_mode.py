@@ -372,6 +372,29 @@ def test_a_driver_without_rights_spoils_no_running_pods_slice(tmp_path: Path) ->
     played(work())
 
 
+def test_a_slice_of_an_ended_pod_is_forgotten_although_the_driver_died_while_it_removed_it_for_a_claim(tmp_path: Path) -> None:
+    async def work() -> None:
+        machine = Machine(tmp_path, Api(a=ONE))
+        machine.cut_for_pod("2g.20gb", 4)
+        driver = await machine.driver()
+        make = machine.slices.make
+
+        def dying(place: Place) -> None:
+            raise RuntimeError("killed")
+
+        machine.slices.make = dying  # type: ignore[method-assign]
+        with pytest.raises(RuntimeError):
+            await driver.prepare(key("a"))
+        machine.slices.make = make  # type: ignore[method-assign]
+        assert [one.phase for one in machine.journal.read()] == [Phase.REMOVING, Phase.MAKING]
+        machine.api.claims.clear()
+        again = await machine.driver()
+        await again.put_right()
+        assert machine.journal.read() == ()
+
+    played(work())
+
+
 MEDIA, MEDIA_TOO = "gpu-0-mig-1g10gbme-20-4", "gpu-0-mig-1g10gbme-20-6"
 
 
