@@ -31,7 +31,7 @@ FOUND = Path(__file__).with_name("found.json")
 """What was found by the last run that said ``--save``: the judge, or null where so many faults found nothing."""
 
 
-def play(seed: int, faults: int, minutes: float, *, shrink: bool, claims: bool) -> int:
+def play(seed: int, faults: int, minutes: float, *, shrink: bool) -> int:
     """Return 1 where a history broke a promise, which is printed with its seed as a short story. ``minutes``: end after so
     many, however many faults were played."""
     from tests.property.history.runner import draw, shrunk
@@ -46,7 +46,7 @@ def play(seed: int, faults: int, minutes: float, *, shrink: bool, claims: bool) 
     struck: Counter[tuple[str, str]] = Counter()
     played, first, began, end = 0, seed, time.process_time(), time.monotonic() + 60 * minutes
     while played < faults and (time.monotonic() < end or seed == first):
-        found = draw(seed, door, steps=STEPS, drive=virtually, conf=conf_of(seed, claims=claims))
+        found = draw(seed, door, steps=STEPS, drive=virtually, conf=conf_of(seed))
         played += doors[-1].faults
         struck += doors[-1].struck
         if found.complaints:
@@ -64,13 +64,12 @@ def play(seed: int, faults: int, minutes: float, *, shrink: bool, claims: bool) 
     return 0
 
 
-def play_beside(seed: int, faults: int, minutes: float, processes: int, *, shrink: bool, claims: bool) -> int:
+def play_beside(seed: int, faults: int, minutes: float, processes: int, *, shrink: bool) -> int:
     """Play in so many processes, each with seeds and a part of the faults of its own."""
     running = []
     for number in range(processes):
         command = [sys.executable, "-m", "tests.property.plane", "--seed", str(seed + number * APART), "--minutes", str(minutes),
-                   "--faults", str(-(-faults // processes)), *(["--shrink"] if shrink else []),
-                   *(["--claims"] if claims else [])]  # fmt: skip
+                   "--faults", str(-(-faults // processes)), *(["--shrink"] if shrink else [])]  # fmt: skip
         running.append(subprocess.Popen(command))
     return max([process.wait() for process in running])
 
@@ -82,7 +81,7 @@ def find_defects(seed: int, faults: int, names: str, save: bool) -> int:
         if names not in defect.name:
             continue
         command = [sys.executable, "-m", "tests.property.plane", "--seed", str(seed), "--faults", str(faults),
-                   "--claims", "--defect", defect.name]  # fmt: skip
+                   "--defect", defect.name]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         said = done.stdout.splitlines()[0] if done.stdout else done.stderr[-300:]
         found = done.returncode == 1 and said.startswith("seed ")
@@ -108,7 +107,6 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="play no new history after so many")
     parser.add_argument("--processes", type=int, default=1, help="play in so many at once")
     parser.add_argument("--shrink", action="store_true", help="leave steps out of the history that broke something")
-    parser.add_argument("--claims", action="store_true", help="play every eighth seed with cards by claim, too")
     given = parser.parse_args()
     seed = given.seed
     if seed is None:
@@ -120,8 +118,8 @@ def main() -> int:
         next(defect for defect in defects() if defect.name == given.defect).plant()
     logging.disable(logging.CRITICAL)
     if given.processes > 1:
-        return play_beside(seed, given.faults, given.minutes, given.processes, shrink=given.shrink, claims=given.claims)
-    return play(seed, given.faults, given.minutes, shrink=given.shrink, claims=given.claims)
+        return play_beside(seed, given.faults, given.minutes, given.processes, shrink=given.shrink)
+    return play(seed, given.faults, given.minutes, shrink=given.shrink)
 
 
 if __name__ == "__main__":
