@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kit.claim_worlds import World
@@ -41,15 +41,23 @@ def ours(world: World, budget: int = BUDGET, rank: Rank | None = None) -> Answer
 class Kubernetes:
     """Its allocator, behind a pipe."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
     def __call__(self, question: dict[str, Any]) -> Answer:
+        self.ask(question)
+        return self.answer()
+
+    def ask(self, question: dict[str, Any]) -> None:
+        """Ask, and let it think: whoever asks has time for something else until ``answer``."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.write(msgspec.json.encode(question) + b"\n")
         self._process.stdin.flush()
-        said = json.loads(self._process.stdout.readline())
+
+    def answer(self) -> Answer:
+        """Return the answer to what was asked last."""
+        assert self._process.stdout is not None
+        said = msgspec.json.decode(self._process.stdout.readline())
         if said.get("error"):
             return "none" if "invalid resource pools" in said["error"] else "error", said["error"]
         return ("none", "") if said["allocations"] is None else ("ok", said["allocations"])
@@ -62,7 +70,7 @@ def allocator() -> Iterator[Kubernetes]:
     if not path.exists():
         assert "PUMICE_CI" not in os.environ, "make kube builds the allocator"
         pytest.skip("no allocator in KUBEBUILDER_ASSETS: make kube")
-    process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield Kubernetes(process)
     finally:

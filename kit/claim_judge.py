@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -17,6 +18,7 @@ Pool = tuple[str, str]
 Place = tuple[str, str, str]
 
 
+@lru_cache
 def number(text: str) -> Fraction:
     return Fraction(text[:-1]) / 1000 if text.endswith("m") else Fraction(text)
 
@@ -35,6 +37,8 @@ class Judge:
         self.exclusive: set[Place] = set()
         self.shared: set[Place] = set()
         self.base: Counter[tuple[Any, ...]] = Counter()
+        self._shares: dict[tuple[int, Place], dict[str, Fraction] | None] = {}
+        """By what is asked and the device: every combination asks for them again."""
         self._count_in_use()
 
     # -- the world ------------------------------------------------------------------------------------------------
@@ -107,6 +111,12 @@ class Judge:
         return all(SELECTORS[one["cel"]["expression"]](device) for one in selectors) and self._share(ask, device) is not None
 
     def _share(self, ask: dict[str, Any], device: dict[str, Any]) -> dict[str, Fraction] | None:
+        key = (id(ask), device["place"])
+        if key not in self._shares:
+            self._shares[key] = self._share_of(ask, device)
+        return self._shares[key]
+
+    def _share_of(self, ask: dict[str, Any], device: dict[str, Any]) -> dict[str, Fraction] | None:
         asked = ask.get("capacity", {}).get("requests", {})
         if not asked.keys() <= device["capacity"].keys():
             return None

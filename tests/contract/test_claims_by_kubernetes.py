@@ -53,7 +53,8 @@ def _differences(first: int, many: int, allocator: Kubernetes, *, without_defect
     found: Counter[str] = Counter()
     for seed in range(first, first + many):
         world = World(seed, plain=without_defects)
-        here, there = ours(world), allocator(world.question)
+        allocator.ask(world.question)
+        here, there = ours(world), allocator.answer()
         found[f"{here[0]} here, {there[0]} there"] += 1
         if plain(here) == plain(there):
             continue

@@ -132,7 +132,8 @@ def _problems_of_device(spec: SliceSpec, device: Device) -> Iterator[str]:
     if len(device.attributes) + len(device.capacity) > ATTRIBUTES_MOST:
         yield f"more than {ATTRIBUTES_MOST} attributes and capacities"
     for name, attribute in device.attributes.items():
-        if sum(getattr(attribute, kind) is not None for kind in attribute.__struct_fields__) != 1:
+        kinds = (attribute.integer, attribute.boolean, attribute.string, attribute.version)
+        if kinds.count(None) != len(kinds) - 1:
             yield f"attribute {name}: exactly one of int, bool, string and version must be set"
     own = sum(map(_is_set, (device.node_name, device.node_selector, device.all_nodes)))
     if own != spec.per_device_node_selection:
