@@ -28,7 +28,7 @@ def npus(tmp_path_factory: pytest.TempPathFactory):
 
         async def published(kube: Any) -> bool:
             slices = (await kube.list(RESOURCE_SLICES))["items"]
-            return sum(len(one["spec"].get("devices") or ()) for one in slices) == 2 * 18
+            return sum(len(one["spec"].get("devices") or ()) for one in slices) == 2 * 21
 
         cluster.wait(published)
         yield cluster

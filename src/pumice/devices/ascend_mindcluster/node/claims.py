@@ -2,14 +2,16 @@
 
 A device for each template as often as a chip takes it, and one for the chip. The counters are what the chip's driver counts: AI
 cores, AI CPUs, memory, media units. Where it wants free vGroups for slices of several cores (310P), these are a counter, too: one
-for each slice, two for four cores. So what is given is made in whatever order; four slices at most lie on such a chip (ADR 155).
+for each slice, two for four cores. So what is given is made in whatever order. Further slices of one core need no vGroup of their
+own, and go with no slice of several: a counter for each of those says so (ADR 155).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from pumice.claims.objects import Result
@@ -32,6 +34,8 @@ from pumice.wire.mindcluster import chip_name, chips_given
 from pumice.wire.names import NPU_CLAIM_DRIVER
 
 MEMORY, CORES, CPUS, VGROUPS = "memory", "ai-cores", "ai-cpus", "vgroups"
+BESIDE: Final = "beside-"
+"""Of a counter: a slice of several AI cores that no further slice of one core goes with."""
 ALL: Final = 100
 """Percent of a chip's AI cores."""
 ALONE: Final = "a container takes one vNPU, and nothing beside it; ask by one request each"
@@ -53,20 +57,55 @@ def parts(card: CardFacts) -> list[Part]:
     chip = driver_chips().get(card.name)
     if chip is None or card.minor < 0:
         return []
-    has = counters(chip)
-    found = [Part(f"npu-{card.minor}", card, "", chip.size, has)]
+    slices, has = _cut(chip)
+    whole = Part(f"npu-{card.minor}", card, "", chip.size, has)
+    return [whole, *(Part(f"npu-{card.minor}-{one.name}", card, one.template, one.size, one.drawn) for one in slices)]
+
+
+def counters(chip: DriverChip) -> Mapping[str, int]:
+    """Return what there is of a chip; nothing of what its driver does not count."""
+    return _cut(chip)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """A device of every chip of one model."""
+
+    name: str
+    template: str
+    size: Size
+    drawn: Mapping[str, int]
+
+
+@cache
+def _cut(chip: DriverChip) -> tuple[list[_Slice], dict[str, int]]:
+    """Return the slices of such a chip, and its counters.
+
+    In vGroups that are in use there is room for more slices of one core, as long as no slice of several wants a free one. Such a
+    further slice shuts those out, each by a counter of which that one draws all."""
+    has = {**_amounts(chip.size), VGROUPS: chip.groups if chip.grouped else 0}
+    has = {name: amount for name, amount in has.items() if amount}
+    slices: list[_Slice] = []
+    further: list[_Slice] = []
     for template, size in chip.templates:
         drawn = {name: amount for name, amount in _amounts(size).items() if name in has and amount}
-        many = min(has[name] // amount for name, amount in drawn.items())
+        many = _most(has, drawn)
         word = template.replace("_", "-")
-        found += [Part(f"npu-{card.minor}-{word}-{at}", card, template, size, drawn) for at in range(many)]
-    return found
+        slices += [_Slice(f"{word}-{at}", template, size, drawn) for at in range(many)]
+        if chip.grouped and not groups_wanted(size.cores):
+            joining = {name: amount for name, amount in drawn.items() if name != VGROUPS}
+            further += [_Slice(f"{word}-{at}", template, size, joining) for at in range(many, _most(has, joining))]
+    if not further:
+        return slices, has
+    apart = {one.name: f"{BESIDE}{one.name}" for one in slices if groups_wanted(one.size.cores)}
+    slices = [replace(one, drawn={**one.drawn, apart[one.name]: len(further)}) if one.name in apart else one for one in slices]
+    slices += [replace(one, drawn={**one.drawn, **dict.fromkeys(apart.values(), 1)}) for one in further]
+    slices.sort(key=lambda one: [template for template, _ in chip.templates].index(one.template))
+    return slices, {**has, **dict.fromkeys(apart.values(), len(further))}
 
 
-def counters(chip: DriverChip) -> dict[str, int]:
-    """Return what there is of a chip; nothing of what its driver does not count."""
-    found = {**_amounts(chip.size), VGROUPS: chip.groups if chip.grouped else 0}
-    return {name: amount for name, amount in found.items() if amount}
+def _most(has: Mapping[str, int], drawn: Mapping[str, int]) -> int:
+    return min(has[name] // amount for name, amount in drawn.items())
 
 
 def _amounts(size: Size) -> dict[str, int]:
@@ -175,6 +214,9 @@ def _overcommitted(mine: PreparedClaim, known: Mapping[str, Part], holdings: Hol
             sums.update(known[device].drawn if device in known else {})
         chip = next(part.chip for part in known.values() if part.chip.uuid == uuid)
         for name, most in counters(driver_chips()[chip.name]).items():
+            if sums[name] > most and name.startswith(BESIDE):
+                slice_ = name.removeprefix(BESIDE)
+                return f"claim {mine.key}: beside what {who} holds of chip {uuid} there is no vGroup for {slice_}"
             if sums[name] > most:
                 return f"claim {mine.key}: chip {uuid} has {name} {most}, and with what {who} holds it would be {sums[name]}"
     return ""

@@ -210,6 +210,8 @@ def test_a_pod_that_has_npus_by_the_kubelets_record_and_no_annotation_closes_all
     ("npu-0", "npu-0-vir01-0", "chip .* has memory 25769803776, and with what default/a holds it would be "),
     ("npu-0-vir04-0", "npu-0-vir04-3c-0", ""),
     ("npu-0-vir04-4c-dvpp-0", "npu-0-vir01-0", "chip .* has jpegd 16, and with what default/a holds it would be 18"),
+    ("npu-0-vir02-1c-0", "npu-0-vir01-4", "beside what default/a holds of chip .* there is no vGroup for vir02-1c-0"),
+    ("npu-0-vir01-3", "npu-0-vir01-4", ""),
     ("npu-0-vir02-0", "npu-0-vir02-0", "device npu-0-vir02-0 would be given twice; chip .* is held by default/a"),
     ("npu-0-vir02-0", "npu-7", "request r0: device npu-7 is not on this node"),
     ("npu-0-vir02-0", "r:npu-1-vir01-0 r:npu-1-vir01-1", "request r: a container takes one vNPU, and nothing beside it"),
