@@ -31,6 +31,8 @@ class FileJournal:
 
     def __init__(self, path: Path, patience: float = 20.0) -> None:
         self._path, self._patience = path, patience
+        self._told: bytes | None = None
+        """The text that was last found damaged: it is told once."""
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -50,19 +52,25 @@ class FileJournal:
     def read(self) -> tuple[Entry, ...]:
         """Raises Unavailable where there is a file that cannot be read now: who wrote it anew would forget what it says."""
         try:
-            text = msgspec.json.decode(content_of(self._path), type=_Text)
+            content = content_of(self._path)
         except FileNotFoundError:
             return ()
         except OSError as error:
             raise Unavailable(f"cannot read {self._path}: {error.strerror}") from error
+        try:
+            text = msgspec.json.decode(content, type=_Text)
         except (msgspec.DecodeError, RecursionError) as error:
-            log.error("%s cannot be read: %s; slices that are there count as somebody else's", self._path, error)
+            self._tell(content, f"cannot be read: {error}")
             return ()
         if text.version != VERSION:
-            log.error("%s is of version %d, this is %d; slices that are there count as somebody else's",
-                      self._path, text.version, VERSION)  # fmt: skip
+            self._tell(content, f"is of version {text.version}, this is {VERSION}")
             return ()
         return tuple(text.slices)
+
+    def _tell(self, content: bytes, what: str) -> None:
+        if content != self._told:
+            log.error("%s %s; slices that are there count as somebody else's", self._path, what)
+        self._told = content
 
     def write(self, entries: Iterable[Entry]) -> None:
         content = msgspec.json.format(msgspec.json.encode(_Text(VERSION, list(entries))), indent=1) + b"\n"

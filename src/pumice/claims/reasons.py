@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from typing import Final
 
 from pumice.claims.objects import DeviceID
 
@@ -70,8 +71,21 @@ class RequestReasons:
 
     @property
     def text(self) -> str:
-        devices = "; ".join(f"{device}: {fit_error.text}" for device, fit_error in self.devices.items())
+        alike: dict[str, list[DeviceID]] = {}
+        for device, fit_error in self.devices.items():
+            alike.setdefault(fit_error.text, []).append(device)
+        devices = "; ".join(f"{who}: {why}" for why, found in alike.items() for who in _named(found))
         return f"claim {self.claim}, request {self.request}: {self.wanted} wanted; {devices or 'no device is here'}"
+
+
+ALIKE: Final = 4
+"""Devices that failed alike and are told of in one: a chip has twenty."""
+
+
+def _named(devices: Sequence[DeviceID]) -> list[str]:
+    if len(devices) < ALIKE:
+        return list(map(str, devices))
+    return [f"{devices[0]} and {len(devices) - 1} others"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,3 +74,13 @@ def test_what_cannot_be_read_now_is_not_taken_for_nothing(tmp_path: Path, lies: 
     lies(tmp_path / "mig.json")
     with pytest.raises(Unavailable, match=r"cannot read .*mig\.json"):
         FileJournal(tmp_path / "mig.json").read()
+
+
+def test_a_damaged_journal_is_told_of_once_and_again_where_it_is_damaged_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = FileJournal(tmp_path / "mig.json")
+    for text in ("{", "{", "[", "["):
+        (tmp_path / "mig.json").write_text(text)
+        journal.read()
+    assert caplog.text.count("somebody else's") == 2

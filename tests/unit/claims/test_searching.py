@@ -205,3 +205,10 @@ def test_c_13_an_over_committed_counter_closes_a_shared_device_that_has_paid() -
     assert cluster.gives(claim(asks(capacity=least))) == ["g share"]
     cluster.publish(*with_counters(share, part, sets=[{"name": "card", "counters": {"memory": {"value": "60Gi"}}}]))
     assert "counter card/memory" in cluster.gives(claim(asks(capacity=least)))[-1]
+
+
+def test_devices_that_fail_alike_are_told_of_in_one() -> None:
+    devices = [device(f"d{at}") for at in range(6)]
+    (text,) = Cluster(published(*devices)).gives(claim(asks(expression="device.driver == 'other'")))[1:]
+    assert text == (f"claim team/c, request g: 1 wanted; {DRIVER}/n1/d0 and 5 others: "
+                    "selector: claim team/c, request g, selector 0 says no")  # fmt: skip

@@ -9,7 +9,7 @@ own, and go with no slice of several: a counter for each of those says so (ADR 1
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
@@ -28,6 +28,7 @@ from pumice.node.claims import (
     pool_specs,
 )
 from pumice.ports.cards import CardFacts
+from pumice.ports.slices import Entry, Phase, Place, Vnpu
 from pumice.wire.ascend_hami import cards_given
 from pumice.wire.kubernetes import PCI_BUS_ID
 from pumice.wire.mindcluster import chip_name, chips_given
@@ -230,6 +231,28 @@ def owners(claims: Iterable[PreparedClaim]) -> dict[str, str]:
 
 def owner_of(claim: PreparedClaim, share: ClaimShare) -> str:
     return f"{claim.uid}/{share.device}"
+
+
+def given(claims: Iterable[PreparedClaim], number: Callable[[str], int]) -> list[Entry]:
+    """Return what claims have, as the journal of slices says it. ``number``: the physical id of a chip, by its UUID."""
+    found = []
+    for claim in claims:
+        for share in claim.shares:
+            profile, start = ("", number(share.card)) if share.slice is None else (share.slice.profile, _number(share.slice))
+            owner = owner_of(claim, share)
+            found += [Entry(Place(share.card, profile, start), owner, Phase.MADE, owner)] if start >= 0 else []
+    return found
+
+
+def _number(slice_: ClaimSlice) -> int:
+    """Return the number of a vNPU; -1 before it is made."""
+    return int(slice_.uuid) if slice_.uuid.isdecimal() else -1
+
+
+def cut_by_others(slices: Mapping[str, Sequence[Vnpu]]) -> dict[str, str]:
+    """Return by UUID the chips that carry slices of nobody's claim, in words: no counter knows of those."""
+    numbers = {uuid: ", ".join(str(one.id) for one in there) for uuid, there in slices.items()}
+    return {uuid: f"cut by somebody else (vNPU {found})" for uuid, found in numbers.items()}
 
 
 def chips_of(node: str, cards: Sequence[CardFacts], pod: Json) -> set[str]:

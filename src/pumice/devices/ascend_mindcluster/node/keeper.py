@@ -89,12 +89,16 @@ class ChipKeeper:
                 entry, state = self._made(places[0], owner, text, others, state)
         return {places[0]: Slice(entry.place, 0, str(entry.place.start))}, state
 
-    def sweep(self, cards: Iterable[str], pods: Pods, record: Mapping[str, str], live: Set[str]) -> State:
+    def sweep(
+        self, cards: Iterable[str], pods: Pods, record: Mapping[str, str], live: Set[str], given: Iterable[Entry] = ()
+    ) -> State:
         """Take from pods that ended what they had, and make again what vanished under others. ``record`` and ``live`` as
-        ``records.held_by`` has them. Raises Unavailable where the journal cannot be written."""
+        ``records.held_by`` has them; ``given``: what another book says was handed out, where the journal was lost. Raises
+        Unavailable where the journal cannot be written."""
         with self._manager.alone() as before:
             seen = self._manager.observe(cards)
-            return self._restored(self._collected(held_by(settled(before, seen), record, live), seen, pods), pods)
+            entries = remembered(settled(before, seen), given)
+            return self._restored(self._collected(held_by(entries, record, live), seen, pods), pods)
 
     def _collected(self, entries: tuple[Entry, ...], seen: Mapping[str, tuple[Vnpu, ...]], pods: Pods) -> State:
         """Destroy what nobody holds. A chip that was given whole is only forgotten."""
@@ -199,6 +203,12 @@ def _settled(entries: Iterable[Entry], seen: Seen) -> Iterator[Entry]:
             yield entry
         elif is_there(entry.place, seen[entry.place.card]):
             yield replace(entry, phase=Phase.MADE)
+
+
+def remembered(entries: tuple[Entry, ...], given: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The books with what they do not have of this: of owners and places that they do not name."""
+    owners, places = {entry.owner for entry in entries}, {entry.place for entry in entries}
+    return (*entries, *(one for one in given if one.owner not in owners and one.place not in places))
 
 
 def is_there(place: Place, slices: Iterable[Vnpu]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from pumice.apps.node.node_claims import NodeClaims as Driver
 from pumice.apps.node.pages import PluginHealth, plugin_pages
 from pumice.devices.ascend_mindcluster.node import claims
 from pumice.devices.ascend_mindcluster.node.allocator import answer
-from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, State
+from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, State, foreign
 from pumice.node.claims import ClaimShare, Holdings, Json, PreparedClaim, annotated
 from pumice.node.health import XidRule
 from pumice.ports.cards import Cards
@@ -106,6 +106,8 @@ class NodeClaims(Driver):
         super().__init__(settings, cluster, clock, watch, names.NPU_CLAIM_DRIVER, files)
         self._keeper = ChipKeeper("NPU", vnpus, FileJournal(settings.hook_path / "claims.json"))
         self._failed: Mapping[Place, str] = {}
+        self._cut: Mapping[str, str] = {}
+        """Chips with slices that no claim has, as last seen."""
 
     def _number(self, uuid: str) -> int:
         return next((card.minor for card in self.watch.facts if card.uuid == uuid), -1)
@@ -118,7 +120,7 @@ class NodeClaims(Driver):
 
     async def annotated(self, pods: Sequence[Json]) -> dict[str, str]:
         holders = npu_holders(self.kubelet_dir / "device-plugins")
-        return annotated(pods, partial(claims.chips_of, self.node, self.watch.facts), holders)
+        return {**self._cut, **annotated(pods, partial(claims.chips_of, self.node, self.watch.facts), holders)}
 
     def serves(self, resource: str) -> bool:
         return resource.startswith(names.HUAWEI)
@@ -142,14 +144,20 @@ class NodeClaims(Driver):
 
     async def settle(self) -> None:
         """Destroy slices that no claim has, and make again what has vanished under one."""
-        owners = claims.owners(self._claims.values())
-        self._tell(await in_thread(partial(self._keeper.sweep, self._chips, _Holders(owners), {}, owners.keys())))
+        await self._settle(self._claims.values())
+
+    async def _settle(self, had: Iterable[PreparedClaim]) -> None:
+        """``had``: the claims as they were, whose slices are ours also where the journal of slices was lost."""
+        owners, given = claims.owners(self._claims.values()), claims.given(had, self._number)
+        state = await in_thread(partial(self._keeper.sweep, self._chips, _Holders(owners), {}, owners.keys(), given))
+        self._cut = claims.cut_by_others(foreign(state.entries, state.seen))
+        self._tell(state)
 
     async def _drop(self, uids: Sequence[str]) -> None:
-        before = len(self._claims)
+        before = self._claims
         await super()._drop(uids)
-        if len(self._claims) < before:  # the next one may be for the same chip
-            await self.settle()
+        if len(self._claims) < len(before):  # the next one may be for the same chip
+            await self._settle(before.values())
 
     def _tell(self, state: State) -> None:
         for place in state.destroyed:

@@ -265,7 +265,54 @@ def test_somebody_elses_slice_keeps_the_whole_chip_from_a_claim(tmp_path: Path) 
     here.npus.make(U[0], "vir01")
 
     async def play() -> None:
-        assert "vNPU 100 lies on chip NPU-0, which was to be given whole" in await refused(await here.started(), "a")
+        assert "cut by somebody else (vNPU 100)" in await refused(await here.started(), "a")
         assert here.made() == {100: "vir01"}
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("text", ["", '{"version":1,"sl'])
+def test_slices_of_claims_stay_theirs_where_their_journal_is_lost(tmp_path: Path, text: str) -> None:
+    here = Here(tmp_path, Npus(), Api(a="npu-0-vir02-0", b="npu-0-vir01-0", c="npu-1"))
+    journal = tmp_path / "vnpu" / "claims.json"
+
+    def lose() -> None:
+        journal.write_text(text) if text else journal.unlink()
+
+    async def play() -> None:
+        driver = await here.started()
+        for name in "abc":
+            await given(driver, name)
+        lose()
+        assert await driver.unprepare(key("a")) == ""
+        assert here.made() == {101: "vir01"}
+        lose()
+        await driver.settle()
+        assert (await given(driver, "b"))[0].device == "npu-0-vir01-0"
+        assert here.made() == {101: "vir01"}
+        lose()
+        driver = await here.started()
+        assert await driver.annotated([]) == {}
+        for name in "bc":
+            assert await driver.unprepare(key(name)) == ""
+        assert (here.made(), here.made(1), json.loads(journal.read_text())["slices"]) == ({}, {}, [])
+
+    asyncio.run(play())
+
+
+def test_a_chip_that_somebody_else_has_cut_is_tainted_until_that_is_gone(tmp_path: Path) -> None:
+    here = Here(tmp_path, Npus(), Api(a="npu-0-vir02-0", b="npu-1-vir02-0"))
+    here.npus.make(U[1], "vir01")
+
+    async def play() -> None:
+        driver = await here.started()
+        await given(driver, "a")
+        await driver.settle()
+        assert await driver.annotated([]) == {U[1]: "cut by somebody else (vNPU 100)"}
+        assert f"chip {U[1]} is cut by somebody else (vNPU 100), and a chip serves claims or those" in await refused(driver, "b")
+        here.npus.made[U[1]].clear()
+        await driver.settle()
+        assert await driver.annotated([]) == {}
+        await given(driver, "b")
 
     asyncio.run(play())
