@@ -38,7 +38,7 @@ no dot at all is not known.
 
 Signals and limits are for root and for whom the
 program belongs to, and are logged (actions.log beside
-the books). A program of a pod is for root alone."""
+the shares). A program of a pod is for root alone."""
 
 
 STYLE = """
