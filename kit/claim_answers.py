@@ -27,7 +27,8 @@ Answer = tuple[str, Any]
 def ours(world: World, budget: int = BUDGET, rank: Rank | None = None) -> Answer:
     now = Slices(map(slice_of, world.slices))
     results = [result for claim in world.in_use for result in results_of(claim)]
-    usage = usage_of(results, now, usage_of(results, Slices(map(slice_of, world.seen))))
+    before = now if world.seen is world.slices else Slices(map(slice_of, world.seen))
+    usage = usage_of(results, now, usage_of(results, before))
     classes = {one["metadata"]["name"]: class_of(one) for one in world.classes}
     node = Node(world.node["metadata"]["name"], world.node["metadata"]["labels"])
     numbers = count()

@@ -130,13 +130,14 @@ class Npus:
     gone: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
     mute: set[str] = field(default_factory=set)
+    measured: tuple[CardReading, ...] = ()
     made: dict[str, dict[int, Vnpu]] = field(default_factory=lambda: {uuid: {} for uuid in U})
 
     def facts(self) -> tuple[CardFacts, ...]:
         return tuple(CardFacts(at, uuid, "310P3", 24 << 30, minor=at) for at, uuid in enumerate(U) if uuid not in self.gone)
 
     def readings(self) -> tuple[CardReading, ...]:
-        return ()
+        return self.measured
 
     def subscribe(self, uuids: Any) -> dict[str, str]:
         return {uuid: self.ill[uuid] for uuid in uuids if uuid in self.ill}

@@ -263,6 +263,10 @@ def of_claim(namespace: str, claim: str) -> tuple[str, str]:
     return namespace, f"claim/{claim}"
 
 
+def is_of_claim(name: tuple[str, str]) -> bool:
+    return name[1].startswith("claim/")
+
+
 def pod_uses(text: str, *, apart: bool = False) -> dict[tuple[str, str], PodUse]:
     """Return the figures of each pod on a page, by namespace and name; ``apart``: those of shares by claim stand by claim, not in
     the pod's. What no card can say (less than nothing, infinitely much) is not read."""

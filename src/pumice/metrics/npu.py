@@ -3,9 +3,11 @@ slices (Huawei npu-exporter)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pumice.metrics.monitor import LONGEST_SAMPLE, MOST, PODS_OF_A_PAGE, PodUse
 from pumice.metrics.text import MetricFamily, gauge
 from pumice.ports.cards import CardReading
 
@@ -97,3 +99,39 @@ def _softs(shares: Iterable[SoftView]) -> list[MetricFamily]:
         for part in parts:
             part.add(0, labels)
     return [used, limit, load, *parts]
+
+
+# -- read back by whoever keeps accounts -------------------------------------------------------------------------------
+
+_SAMPLE = re.compile(r'vnpu_pod_(aicore_utilization|total_memory|used_memory)\{([^}]*)\} (\S+)')
+_LABEL = re.compile(r'(\w+)="([^"\\]*)"')
+
+
+def slice_uses(text: str) -> dict[tuple[str, str], PodUse]:
+    """Return the figures of each pod's slices on a page, by namespace and name; ``cores``: percent of the AI cores of its slices.
+    What no card can say is not read."""
+    found: dict[tuple[str, str], PodUse] = {}
+    cores: dict[tuple[str, str], int] = {}
+    for line in text.split("\n"):
+        if len(line) > LONGEST_SAMPLE or (sample := _SAMPLE.fullmatch(line)) is None:
+            continue
+        labels = dict(_LABEL.findall(sample[2]))
+        pod = labels.get("namespace", ""), labels.get("pod_name", "")
+        try:
+            value, count = float(sample[3]), int(labels.get("aicore_count", ""))
+        except ValueError:
+            continue
+        if not all(pod) or not 0 <= value < MOST or count < 1 or (len(found) >= PODS_OF_A_PAGE and pod not in found):
+            continue
+        use = found.setdefault(pod, PodUse())
+        match sample[1]:
+            case "used_memory":
+                use.used = (use.used or 0.0) + value
+            case "total_memory":
+                use.limit = (use.limit or 0.0) + value
+            case _:
+                cores[pod] = cores.get(pod, 0) + count
+                use.cores = (use.cores or 0.0) + value * count
+    for pod, number in cores.items():
+        found[pod].cores = (found[pod].cores or 0.0) / number
+    return found

@@ -294,9 +294,12 @@ class NodeClaims(ABC):
 
     def _view(self, claim: PreparedClaim, share: ClaimShare) -> ShareView:
         pods = self._users.get((claim.namespace, claim.name), [])
-        used = self._files.used(claim.uid, share) if share.limited else None
         return ShareView(claim.namespace, claim.name, share.request, share.share, share.device, share.card, pods, share.memory,
-                         share.cores, used)  # fmt: skip
+                         share.cores, *self.use_of(claim, share))  # fmt: skip
+
+    def use_of(self, claim: PreparedClaim, share: ClaimShare) -> tuple[int | None, float | None]:
+        """Return the bytes and the percent of its card's cores that a share uses; None where nobody tells. Called in a thread."""
+        return self._files.used(claim.uid, share) if share.limited else None, None
 
     async def keep_published(self, registered: asyncio.Event, ready: asyncio.Event) -> None:
         """Publish what the cards are now; again when they change, and when somebody has taken the slices away. The book is put

@@ -1,4 +1,4 @@
-"""Keeps the record of share-hours (``controllers.share_hours``): bound pods and nodes by watch, use from the monitors' pages, a
+"""Keeps the record of share-hours (``controllers.share_hours``): bound pods and nodes by watch, use from the nodes' pages, a
 ConfigMap for each day by writes that fail where somebody else has written."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -17,7 +18,9 @@ from pumice.adapters.scraping import page
 from pumice.apps.service.watches import object_of
 from pumice.claims.objects import Result
 from pumice.claims.reading import slice_of
-from pumice.metrics.monitor import PodUse, of_claim, pod_uses
+from pumice.metrics.claims import claim_uses
+from pumice.metrics.monitor import PodUse, is_of_claim, of_claim, pod_uses
+from pumice.metrics.npu import slice_uses
 from pumice.model.errors import Unavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, WatchEvent
@@ -38,11 +41,35 @@ LOOK_EVERY = 60.0
 WRITE_EVERY = 300.0
 PATIENCE, AT_ONCE, LARGEST = 5.0, 32, 8 << 20
 """Of one monitor's page: seconds, how many at once, bytes."""
-MONITOR_LABELS, MONITOR_PORT = ("name", "volcano-vgpu-monitor"), 9394
 MONITOR_NAMESPACE = "kube-system"
 BOUND_PODS = "spec.nodeName!="
 
 Fetch = Callable[[str, float, int], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A daemon of nodes whose page tells what shares of these kinds use, ``by_claim`` or not (None: either). ``names``: the label
+    ``name`` or the component of its pods. ``own_cores``: cores stand there as percent of what the share has, not of the card."""
+
+    names: frozenset[str]
+    port: int
+    kinds: frozenset[str]
+    read: Callable[[str], dict[tuple[str, str], PodUse]]
+    by_claim: bool | None = None
+    own_cores: bool = False
+
+    def tells_of(self, owner: ShareOwner) -> bool:
+        return self.by_claim in (None, is_of_claim(owner.pod)) and all(share.kind in self.kinds for _, share in owner.parts)
+
+
+SOURCES = (
+    Source(frozenset({"volcano-vgpu-monitor"}), 9394, frozenset({"vgpu", "mig", "whole"}), partial(pod_uses, apart=True)),
+    Source(frozenset({"pumice-dra-driver-npu"}), 9396, frozenset({"npu"}), claim_uses, by_claim=True),
+    Source(frozenset({"hami-ascend-device-plugin", "ascend-mindcluster-plugin"}), 9395, frozenset({"npu"}), slice_uses,
+           by_claim=False, own_cores=True),
+)  # fmt: skip
+_SOURCE_OF = {name: source for source in SOURCES for name in source.names}
 
 
 class AccountedContainer(Struct, gc=False):
@@ -108,8 +135,8 @@ class ShareHours:
     _nodes: dict[str, NodeCards] = field(default_factory=dict)
     _addresses: dict[str, str] = field(default_factory=dict)
     """Of the nodes."""
-    _monitors: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Node to its monitor's pod: UID and address."""
+    _monitors: dict[tuple[int, str], tuple[str, str]] = field(default_factory=dict)
+    """The port of a source and its node to its pod: UID and address."""
     _fresh: dict[str, AccountedPod] = field(default_factory=dict)
     """Pods of which is not settled yet what they hold: other lists may not be there."""
     _on: dict[str, str] = field(default_factory=dict)
@@ -137,8 +164,9 @@ class ShareHours:
     def on_pod(self, event: WatchEvent) -> None:
         pod, gone = object_of(AccountedPod, event), event.type == "DELETED"
         meta = pod.metadata
-        if meta.namespace == MONITOR_NAMESPACE and meta.labels.get(MONITOR_LABELS[0]) == MONITOR_LABELS[1]:
-            self._on_monitor(pod, gone=gone)
+        named = meta.labels.get("name") or meta.labels.get("app.kubernetes.io/component", "")
+        if meta.namespace == MONITOR_NAMESPACE and (source := _SOURCE_OF.get(named)) is not None:
+            self._on_monitor(pod, source, gone=gone)
         if pod.spec.resource_claims or pod.status.extended_resource_claim_status:
             self._claimants[meta.uid] = pod
             if gone:
@@ -155,12 +183,12 @@ class ShareHours:
         elif pod.spec.node_name and (meta.uid in self._fresh or _has_devices(meta.annotations)):
             self._fresh[meta.uid] = pod
 
-    def _on_monitor(self, pod: AccountedPod, *, gone: bool) -> None:
-        node, uid = pod.spec.node_name, pod.metadata.uid
+    def _on_monitor(self, pod: AccountedPod, source: Source, *, gone: bool) -> None:
+        at, uid = (source.port, pod.spec.node_name), pod.metadata.uid
         if gone or not pod.status.pod_ip:
             self._monitors = {at: found for at, found in self._monitors.items() if found[0] != uid}
         else:
-            self._monitors[node] = uid, pod.status.pod_ip
+            self._monitors[at] = uid, pod.status.pod_ip
 
     def on_slice(self, event: WatchEvent) -> None:
         slice_ = object_of(dict, event)
@@ -312,37 +340,39 @@ class ShareHours:
     # -- the monitors -------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Ask the monitors of all nodes on which shares of NVIDIA cards are held; who does not answer in time tells nothing."""
+        """Ask the pages of all nodes on which shares are held; who does not answer in time tells nothing."""
         begin, self._looked = self._looked, self._now()
-        of_node: dict[str, list[ShareOwner]] = {}
+        of_page: dict[tuple[str, Source], list[ShareOwner]] = {}
         for uid, node in self._on.items():
             owner = self.accountant.holders.get(uid)
-            if owner is not None and owner.end == inf and any(share.kind in ("vgpu", "mig", "whole") for _, share in owner.parts):
-                of_node.setdefault(node, []).append(owner)
-        if not of_node or not 0 < self._looked - begin <= 3 * LOOK_EVERY * 1000:
+            if owner is not None and owner.end == inf:
+                for source in (one for one in SOURCES if one.tells_of(owner)):
+                    of_page.setdefault((node, source), []).append(owner)
+        if not of_page or not 0 < self._looked - begin <= 3 * LOOK_EVERY * 1000:
             return  # after a pause nothing is known of what was used in it
         turns = asyncio.Semaphore(AT_ONCE)
         uses: dict[tuple[str, str], Use] = {}
 
-        async def ask(node: str, holders: list[ShareOwner]) -> None:
-            address = self._monitors[node][1] if node in self._monitors else self._addresses.get(node, "")
+        async def ask(node: str, source: Source, holders: list[ShareOwner]) -> None:
+            at = source.port, node
+            address = self._monitors[at][1] if at in self._monitors else self._addresses.get(node, "")
             host = f"[{address}]" if ":" in address else address
             if not host:
                 return
             try:
                 async with turns:
-                    text = await self.fetch(f"http://{host}:{MONITOR_PORT}/metrics", PATIENCE, LARGEST)
-                    reported = pod_uses(text, apart=True)
+                    text = await self.fetch(f"http://{host}:{source.port}/metrics", PATIENCE, LARGEST)
+                    reported = source.read(text)
             except Unavailable as error:
-                log.debug("the monitor of %s tells nothing: %s", node, error)
+                log.debug("the page of %s at port %d tells nothing: %s", node, source.port, error)
                 return
             for owner in holders:  # a page is believed of the pods of its node alone
                 if owner.pod in reported:
-                    uses[owner.pod] = _use(reported[owner.pod], owner)
+                    uses[owner.pod] = _use(reported[owner.pod], owner, own_cores=source.own_cores)
 
         try:
             async with asyncio.timeout(LOOK_EVERY * 0.8):
-                await asyncio.gather(*(ask(node, holders) for node, holders in of_node.items()))
+                await asyncio.gather(*(ask(*page_, holders) for page_, holders in of_page.items()))
         except TimeoutError:
             log.warning("not all monitors have answered within %gs", LOOK_EVERY * 0.8)
         self.accountant.used(begin, self._looked, uses)
@@ -351,12 +381,13 @@ class ShareHours:
         return int(self.clock.now() * 1000)
 
 
-def _use(reported: PodUse, owner: ShareOwner) -> Use:
+def _use(reported: PodUse, owner: ShareOwner, *, own_cores: bool = False) -> Use:
     """Parts of cards, by the part of its limit that a pod uses."""
     memory = sum(share.memory for _, share in owner.parts)
     used = reported.used / reported.limit * memory if reported.used is not None and reported.limit else None
     sliced = any(share.kind == "mig" for _, share in owner.parts)  # whose cores no driver counts by instance
-    return Use(used, reported.cores / 100 if reported.cores is not None and not sliced else None)
+    whole = sum(share.limit_cores for _, share in owner.parts) if own_cores else 1.0
+    return Use(used, reported.cores / 100 * whole if reported.cores is not None and not sliced else None)
 
 
 def _consumer(claim: Mapping[str, Any]) -> str:

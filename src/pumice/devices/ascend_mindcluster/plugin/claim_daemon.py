@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,12 +26,13 @@ from pumice.apps.node.pages import PluginHealth, plugin_pages
 from pumice.devices.ascend_mindcluster.node import claims
 from pumice.devices.ascend_mindcluster.node.allocator import answer
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, State, foreign
+from pumice.model.amount import MIB
 from pumice.node.claims import ClaimShare, Holdings, Json, PreparedClaim, annotated
 from pumice.node.health import XidRule
-from pumice.ports.cards import Cards
+from pumice.ports.cards import CardReading, Cards, CardsUnavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
-from pumice.ports.slices import Place, Vnpus
+from pumice.ports.slices import NpuRefused, Place, Vnpus
 from pumice.wire import cdi, names
 
 log = logging.getLogger("pumice.node")
@@ -60,7 +62,7 @@ async def run(
         await watch.start()
         try:
             driver = vnpus or DcmiVnpus(settings.dcmi)
-            served = NodeClaims(settings, cluster, clock, watch, driver)
+            served = NodeClaims(settings, cluster, clock, watch, driver, found.readings)
             await serve_claims(settings, served, watch, page, stop, ready)
         finally:
             watch.close(found.close if cards is None else None)
@@ -101,10 +103,15 @@ class NodeClaims(Driver):
     taints = (f"{names.NPU_CLAIM_DRIVER}/unhealthy", f"{names.NPU_CLAIM_DRIVER}/device-plugin",
               f"{names.NPU_CLAIM_DRIVER}/program")  # fmt: skip
 
-    def __init__(self, settings: Settings, cluster: Cluster, clock: Clock, watch: CardWatch, vnpus: Vnpus) -> None:
+    def __init__(
+        self, settings: Settings, cluster: Cluster, clock: Clock, watch: CardWatch, vnpus: Vnpus,
+        readings: Callable[[], Iterable[CardReading]] = tuple,
+    ) -> None:  # fmt: skip
+        """``readings``: the measurements of this machine's chips."""
         files = ChipFiles(settings.hook_path, settings.cdi_folder, settings.node_name, self._number)
         super().__init__(settings, cluster, clock, watch, names.NPU_CLAIM_DRIVER, files)
         self._keeper = ChipKeeper("NPU", vnpus, FileJournal(settings.hook_path / "claims.json"))
+        self._vnpus, self._readings = vnpus, readings
         self._failed: Mapping[Place, str] = {}
         self._cut: Mapping[str, str] = {}
         """Chips with slices that no claim has, as last seen."""
@@ -124,6 +131,17 @@ class NodeClaims(Driver):
 
     def serves(self, resource: str) -> bool:
         return resource.startswith(names.HUAWEI)
+
+    def use_of(self, claim: PreparedClaim, share: ClaimShare) -> tuple[int | None, float | None]:
+        """As the driver tells it of a slice, and of a whole chip."""
+        with suppress(NpuRefused, CardsUnavailable):
+            if share.slice is None:
+                chip = next((one for one in self._readings() if one.uuid == share.card), None)
+                return (None, None) if chip is None else (chip.memory_used, chip.utilization if chip.utilization >= 0 else None)
+            for one in self._vnpus.list(share.card):
+                if (str(one.id), one.template) == (share.slice.uuid, share.slice.profile):
+                    return one.used * MIB, one.load * share.cores / claims.ALL
+        return None, None
 
     async def make(self, claim: PreparedClaim, pods: Sequence[Json]) -> PreparedClaim | str:
         holders = _Holders(claims.owners([*self._claims.values(), claim]))

@@ -18,8 +18,13 @@ from pumice.adapters.journal import FileJournal
 from pumice.adapters.kubelet.claim_driver import ClaimKey, PreparedDevice
 from pumice.apps.node.card_watch import CardWatch
 from pumice.devices.ascend_mindcluster.plugin.claim_daemon import NodeClaims, Settings
+from pumice.metrics.claims import claim_uses
+from pumice.metrics.monitor import PodUse, of_claim
+from pumice.metrics.text import render
+from pumice.ports.cards import CardReading
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Cluster
+from pumice.ports.slices import Vnpu
 from pumice.wire.kinds import PODS, RESOURCE_CLAIMS
 
 MINDCLUSTER = {"huawei.com/npu-core": "0-vir02"}
@@ -60,7 +65,7 @@ class Here:
         settings = Settings("n1", kubelet_dir=folder / "kubelet", hook_path=folder / "vnpu", cdi_folder=folder / "cdi",
                             booking_dirs=(folder / "run",))  # fmt: skip
         watch = cast(CardWatch, SimpleNamespace(facts=self.npus.facts(), unhealthy=self.npus.ill))
-        return NodeClaims(settings, cast(Cluster, self.api), SystemClock(), watch, self.npus)
+        return NodeClaims(settings, cast(Cluster, self.api), SystemClock(), watch, self.npus, self.npus.readings)
 
     async def started(self) -> NodeClaims:
         found = self.driver()
@@ -316,3 +321,33 @@ def test_a_chip_that_somebody_else_has_cut_is_tainted_until_that_is_gone(tmp_pat
         await given(driver, "b")
 
     asyncio.run(play())
+
+
+def test_the_page_tells_what_slices_and_chips_use_as_the_driver_says(tmp_path: Path) -> None:
+    here = Here(tmp_path, Npus(), Api(a="npu-0-vir02-0", b="npu-1"))
+
+    async def play() -> None:
+        driver = await here.started()
+        await given(driver, "a")
+        await given(driver, "b")
+
+        async def told() -> list[PodUse]:
+            found = claim_uses(render(await driver.metrics()))
+            return [found[of_claim("default", name)] for name in "ab"]
+
+        assert await told() == [PodUse(0, 6 << 30, 0), PodUse(None, 24 << 30, None)]
+        here.npus.made[U[0]][100] = Vnpu(100, "vir02", memory=6144, cores=2, used=1024, load=40)
+        here.npus.measured = (CardReading(1, U[1], 3 << 30, 24 << 30, 70),)
+        assert await told() == [PodUse(1 << 30, 6 << 30, 10), PodUse(3 << 30, 24 << 30, 70)]
+        here.npus.mute.add(U[0])
+        assert await told() == [PodUse(None, 6 << 30, None), PodUse(3 << 30, 24 << 30, 70)]
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("line", [
+    'pumice_claim_share_memory_used_bytes{claim="a",namespace="default"} NaN', "pumice_claim_share_cores_used{} -1",
+    'pumice_claim_share_cores_used{claim="a"} 1e99', "pumice_claim_share_cores_used{" + "x" * 9000 + "} 1", "\x00", "}{ 1",
+])  # fmt: skip
+def test_a_page_that_says_what_no_card_can_is_not_read(line: str) -> None:
+    assert claim_uses(line) == {}

@@ -14,7 +14,10 @@ from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.cli import usage
 from pumice.metrics.monitor import pod_uses
+from pumice.metrics.npu import SliceOwner, SliceView, npu_families
+from pumice.metrics.text import render
 from pumice.model.errors import BadInput, Unavailable
+from pumice.ports.cards import CardReading
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds, volcano
 from pumice.wire.held_shares import cards_of, owner_of, request_of, shares_of
@@ -109,6 +112,47 @@ def test_an_hour_of_a_quarter_of_a_card_and_what_the_monitor_saw_of_it() -> None
         text = w.controller.metrics_text()
         labels = f'kind="vgpu",measure="shares",model="{MODEL}",namespace="default",queue="team"'
         assert f"pumice_share_hours_total{{{labels}}}" in text
+        await w.close()
+
+    run_virtually(story())
+
+
+def test_an_hour_of_npu_slices_and_what_the_plugin_saw_of_them() -> None:
+    """The plugin tells percent of a slice's cores, and slices of nobody that it knows."""
+
+    async def story() -> None:
+        w = await world()
+        asked: list[str] = []
+
+        async def fetch(url: str, patience: float, most: int) -> str:
+            asked.append(url)
+            owner, stranger = SliceOwner("default", "a", "main"), SliceOwner()
+            chip = CardReading(0, "NPU-0", 0, 24 << 30, 0, name="310P3")
+            slices = [SliceView(100, chip, "vir04", 4, 12000, 3000, 50, owner),
+                      SliceView(101, chip, "vir02", 2, 6000, 6000, 99, stranger)]  # fmt: skip
+            return render(npu_families([chip], slices, []))
+
+        w.controller.share_hours.fetch = fetch
+        made = node("n2")
+        made["metadata"]["labels"] = {"servertype": "Ascend310P-8"}
+        await w.cluster.put_node(made)
+        plugin = pod("plugin", node="n2", labels={"app.kubernetes.io/component": "ascend-mindcluster-plugin"})
+        plugin["metadata"] = {key: plugin["metadata"][key] for key in ("name", "labels")}
+        plugin.pop("status")
+        plugin["spec"]["nodeName"] = "n2"
+        await w.cluster.create(kinds.PODS, plugin, "kube-system")
+        address = {"status": {"podIP": "10.1.1.1"}}
+        await w.cluster.patch(kinds.PODS, "plugin", address, "kube-system", subresource="status")
+        user = pod("a", annotations={"huawei.com/npu-core": "0-vir04"})
+        user["metadata"] = {key: user["metadata"][key] for key in ("name", "annotations")}
+        user.pop("status")
+        user["spec"]["nodeName"] = "n2"
+        await w.cluster.create(kinds.PODS, user, "default")
+        await w.clock.sleep(3600)
+        row = (await w.usage())["default/default/Ascend310P/npu"]
+        assert (row["shares"], row["memory"], row["cores"]) == pytest.approx((1, 0.5, 0.5), abs=0.1)
+        assert (row["usedMemory"], row["usedCores"]) == pytest.approx((0.125, 0.25), abs=0.03)
+        assert set(asked) == {"http://10.1.1.1:9395/metrics"}
         await w.close()
 
     run_virtually(story())

@@ -13,7 +13,10 @@ from kit.virtual_time import run_virtually
 from tests.unit.jobs.apps.controller.test_share_hours import BUSY, LIMIT, USED, World, world
 
 from pumice.claims.reading import slice_of
+from pumice.devices.ascend_mindcluster.node.claims import slice_specs as npu_slice_specs
 from pumice.devices.nvidia_vgpu.node.claims import BOTH, HAMI, slice_specs
+from pumice.metrics.claims import ShareView, claim_families
+from pumice.metrics.text import render
 from pumice.node.claims import owner_of, slice_object
 from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import ApiError, WatchEvent
@@ -63,6 +66,37 @@ def test_what_a_claim_holds_is_a_part_of_a_card_as_the_driver_publishes_it(claim
         assert (share.limit_memory, share.limit_cores) == (share.memory, share.cores)
 
 
+def npus(*names: str) -> list[dict[str, Any]]:
+    cards = [CardFacts(at, f"NPU-{at}", name, 24 << 30, minor=at) for at, name in enumerate(names)]
+    return [slice_object(spec, at, owner_of("n1", "u"), 1) for at, spec in enumerate(npu_slice_specs("n1", cards, {}, 1))]
+
+
+@pytest.mark.parametrize(("device", "held"), [
+    ("npu-0", ("Ascend310P", 1, 1)), ("npu-0-vir02-1c-1", ("Ascend310P", 0.25, 0.25)),
+    ("npu-0-vir01-6", ("Ascend310P", 0.125, 0.125)), ("npu-1-vir03-1c-8g-0", ("Ascend910B2", 0.125, 0.125)),
+])  # fmt: skip
+def test_what_a_claim_holds_of_an_npu_is_a_part_of_its_memory_and_ai_cores(device: str, held: tuple[str, float, float]) -> None:
+    published = Published()
+    for obj in (*npus("310P3", "910B2"), *slices(*CARDS)):
+        published.put(slice_of(obj))
+    found = published.shares_of(allocated(device, driver="npu.pumice.io"))
+    assert found is not None
+    (share,) = found
+    assert (share.model, share.kind, share.shares) == (held[0], "npu", 1)
+    assert (share.memory, share.cores) == pytest.approx(held[1:], abs=0.01)
+    assert (share.limit_memory, share.limit_cores) == (share.memory, share.cores)
+
+
+def test_a_node_with_two_drivers_keeps_the_devices_of_one_while_the_other_goes() -> None:
+    published = Published()
+    for obj in (*npus("310P3"), *slices(*CARDS)):
+        published.put(slice_of({**obj, "metadata": {"name": obj["spec"]["driver"] + obj["metadata"]["name"]}}))
+    for obj in slices(*CARDS):
+        published.drop(obj["spec"]["driver"] + obj["metadata"]["name"])
+    assert published.shares_of(allocated("gpu-0")) is None
+    assert published.shares_of(allocated("npu-0", driver="npu.pumice.io")) is not None
+
+
 def test_devices_are_known_until_the_last_slice_of_their_pool_is_gone() -> None:
     """A slice of the next generation may leave out a card that a claim holds; a node that is gone takes all of it along."""
     published = Published()
@@ -85,6 +119,12 @@ def page(claim: str, used: int, limit: int) -> str:
     where = (f'{{container="main",device_uuid="GPU-n1-0",namespace="default",pod="a",vdevice_index="0",zone="vGPU",'
              f'claim="{claim}",request="gpu",share="s"}}')  # fmt: skip
     return f"{USED}{where} {used}\n{LIMIT}{where} {limit}\n{BUSY}{where} 30\n"
+
+
+def driver_page(claim: str, used: int, limit: int, busy: float) -> str:
+    """As the driver of NPUs by claim writes it, of a share that two pods have."""
+    shares = [ShareView("default", claim, "npu", "", "npu-0-vir02-0", "NPU-0", ["a", "b"], limit, 25, used, busy)]
+    return render(claim_families("n1", shares, 0))
 
 
 async def bound(w: World, name: str, **kind: Any) -> dict[str, Any]:
@@ -125,6 +165,36 @@ def test_an_hour_of_a_claim_that_pods_share_counts_once_for_the_queue_of_the_fir
         assert (row["shares"], row["memory"], row["cores"]) == pytest.approx((1, 0.25, 0.5), abs=0.03)
         assert (row["limitMemory"], row["limitCores"]) == pytest.approx((0.25, 0.5), abs=0.03)
         assert (row["usedMemory"], row["usedCores"]) == pytest.approx((0.0625, 0.3), abs=0.02)
+        await w.close()
+
+    run_virtually(story())
+
+
+def test_an_hour_of_an_npus_slice_by_claim_and_what_the_driver_of_claims_saw_of_it() -> None:
+    async def story() -> None:
+        w = await world()
+        asked: list[str] = []
+
+        async def fetch(url: str, patience: float, most: int) -> str:
+            asked.append(url)
+            return driver_page("c", 2 * GIB, 6 * GIB, 10.0)
+
+        w.controller.share_hours.fetch = fetch
+        for obj in npus("310P3"):
+            await w.cluster.create(kinds.RESOURCE_SLICES, obj)
+        request = {"name": "gpu", "exactly": {"deviceClassName": "vnpu.pumice.io"}}
+        claim = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}}
+        await w.cluster.create(kinds.RESOURCE_CLAIMS, claim, "default")
+        meta = (await bound(w, "a", queue="team"))["metadata"]
+        status = allocated("npu-0-vir02-0", driver="npu.pumice.io")["status"]
+        status["reservedFor"] = [{"resource": "pods", "name": meta["name"], "uid": meta["uid"]}]
+        await w.cluster.patch(kinds.RESOURCE_CLAIMS, "c", {"status": status}, "default", subresource="status")
+        await w.clock.sleep(3600)
+        ((key, row),) = (await w.usage()).items()
+        assert key == "default/team/Ascend310P/npu"
+        assert (row["shares"], row["memory"], row["cores"]) == pytest.approx((1, 0.25, 0.25), abs=0.1)
+        assert (row["usedMemory"], row["usedCores"]) == pytest.approx((0.25 / 3, 0.1), abs=0.02)
+        assert set(asked) == {"http://10.0.0.1:9396/metrics"}
         await w.close()
 
     run_virtually(story())
