@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,10 @@ from pumice.wire.kinds import PODS
 from pumice_lab.datadir import DataDir
 
 PUMICE = [sys.executable, "-m", "pumice"]
+TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:[ ].*\n|\n)*(\S.*)$", re.MULTILINE)
+"""The last line of a traceback in a log: what was raised."""
+OF_THE_WORLD = ("pumice.ports.cluster.ApiError", "OSError", "ConnectionResetError", "BrokenPipeError", "TimeoutError")
+"""What the world refuses is no defect."""
 
 
 def pumice(*arguments: str, seconds: float = 100) -> subprocess.CompletedProcess[str]:
@@ -87,6 +92,12 @@ class LocalCluster:
     def log(self) -> str:
         return (self.data.logs / "up.log").read_text()
 
+    def caught(self) -> list[str]:
+        """Return the exceptions of our own making that somebody logged and survived: an object set aside, a request of which the
+        server made a 500."""
+        found = TRACEBACK.findall(self.log())
+        return [error for error in found if not error.startswith(OF_THE_WORLD)]
+
 
 @contextlib.contextmanager
 def local_cluster(directory: Path, *arguments: str) -> Iterator[LocalCluster]:
@@ -94,6 +105,7 @@ def local_cluster(directory: Path, *arguments: str) -> Iterator[LocalCluster]:
     built.up(*arguments)
     try:
         yield built
+        assert not (caught := built.caught()), f"the cluster caught {caught}; log:\n{built.log()[-5000:]}"
     finally:
         if built.data.running():
             built.down()
