@@ -24,8 +24,7 @@ from dataclasses import replace
 from enum import Enum, StrEnum
 from typing import Annotated, get_args, get_type_hints
 
-from pumice.cli import flags
-from pumice.cli.asking import ASK_FOR_WORDS
+from pumice.cli import ASK_FOR_WORDS, flags
 
 PATIENCE = 1.0
 """Seconds for an API server to answer."""

@@ -1,4 +1,5 @@
-"""``pumice fits``: would a pod or a claim that does not exist yet find a place?"""
+"""``pumice fits``: would a pod or a claim that does not exist yet find a place? ``pumice claim fits`` is the same, for who asks
+about claims of devices (``resource.k8s.io``)."""
 
 from __future__ import annotations
 
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from pumice.scheduler.state.device_claims import DeviceClaims
 
 app = flags.App()
+OF_CLAIMS = "Example: pumice claim fits -f slices.yaml -f claim.yaml"
+claim = flags.App(group=True, help="Ask about claims of devices (Dynamic Resource Allocation), from files.", epilog=OF_CLAIMS)
 
 
+@claim.command(epilog=OF_CLAIMS)
 @app.command(epilog="Example: pumice fits -f pod.yaml && kubectl apply -f pod.yaml")
 def fits(
     files: Annotated[

@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pumice.cli.asking import ASK_FOR_WORDS
+from pumice.cli import ASK_FOR_WORDS
 from pumice.cli.streams import end_by, give_up_output, prepare, said_by_the_system
 
 if TYPE_CHECKING:
     from pumice.cli.flags import App
 
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
-    # name: (module, empty for the laboratory's; one line for the overview)
+    # name: (module or module:app, empty for the laboratory's; one line for the overview)
     "One machine, no cluster": {
         "run": ("pumice.cli.run", "Run a program with a share of a card"),
         "docker": ("pumice.cli.docker", "Run a container with a share of a card"),
@@ -37,11 +37,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Pods, before and while they wait": {
         "explain": ("pumice.cli.explain", "Say why a pod waits and what would let it in"),
         "fits": ("pumice.cli.fits", "Say whether a pod or a claim not there yet would fit"),
-        "claim": ("pumice.cli.claim", "Say whether claims fit (as `pumice fits`)"),
+        "claim": ("pumice.cli.fits:claim", "Say whether claims fit (as `pumice fits`)"),
         "lint": ("pumice.cli.lint", "Check scheduler, device and pod files"),
         "convert": ("pumice.cli.convert", "Write HAMi's files in our words, and back"),
         "dump": ("pumice.cli.dump", "Write what the scheduler sees to a file"),
-        "diff": ("pumice.cli.diff", "Compare two journals, or one under two configurations"),
+        "diff": ("pumice.cli.replay:compared", "Compare two journals, or one under two configurations"),
         "replay": ("pumice.cli.replay", "Repeat the decisions of a dump"),
         "defrag": ("pumice.cli.defrag", "Move pods so that a waiting one starts, or cards are free"),
         "simulate": ("pumice.cli.simulate", "Compare policies, nodes and cuts in simulated time"),
@@ -63,8 +63,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "scheduler": ("pumice.cli.scheduler", "The batch scheduler"),
         "controller": ("pumice_jobs.cli.controller", "Jobs, PodGroups and queues"),
         "webhook": ("pumice_jobs.cli.webhook", "Admission of Volcano's kinds, and of pods"),
-        "device-plugin": ("pumice.cli.device_plugin", "The node's device plugins"),
-        "dra-driver": ("pumice.cli.dra_driver", "The node's drivers of claims"),
+        "device-plugin": ("pumice.cli.node_daemons:device_plugin", "The node's device plugins"),
+        "dra-driver": ("pumice.cli.node_daemons:dra_driver", "The node's drivers of claims"),
         "monitor": ("pumice.cli.monitor", "Metrics of cards and containers"),
     },
     "The project": {

@@ -40,20 +40,27 @@ def common(
     node: str, kubelet_socket: Path, nvml: str, fail_on_init_error: bool, health_address: str, cdi: Cdi, cdi_root: str
 ) -> dict[str, Any]:
     """Return the settings of a plugin of any device type."""
+    return {
+        **of_any_daemon(node, fail_on_init_error, health_address, cdi_root),
+        "device_plugin_dir": _plugin_dir(kubelet_socket),
+        "nvml": nvml,
+        "disable_health_checks": os.environ.get("DP_DISABLE_HEALTHCHECKS", ""),
+        "enable_health_checks": os.environ.get("DP_ENABLE_HEALTHCHECKS", ""),
+        "named_shares": cdi.value,
+    }
+
+
+def of_any_daemon(node: str, fail_on_init_error: bool, health_address: str, cdi_root: str) -> dict[str, Any]:
+    """Return the settings that plugins and drivers of claims have in common."""
     from pumice.adapters.bookings.foreign import booking_dirs
 
     address, port = bind_address(health_address, "--health-bind-address") if health_address else ("", 0)
     return {
         "node_name": node_name(node),
-        "device_plugin_dir": _plugin_dir(kubelet_socket),
-        "nvml": nvml,
         "wait_for_driver": not fail_on_init_error,
-        "disable_health_checks": os.environ.get("DP_DISABLE_HEALTHCHECKS", ""),
-        "enable_health_checks": os.environ.get("DP_ENABLE_HEALTHCHECKS", ""),
         "health_address": address,
         "health_port": port,
         "booking_dirs": booking_dirs(os.environ),
-        "named_shares": cdi.value,
         **({"cdi_folder": Path(cdi_root)} if cdi_root else {}),
     }
 

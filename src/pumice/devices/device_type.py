@@ -73,13 +73,14 @@ class Switch:
 class PluginCommand:
     """``pumice device-plugin <word>`` or ``pumice dra-driver <word>``.
 
-    ``module`` has a function of that name. ``upstream``: flags are taken as upstream's plugin
-    spells them, too."""
+    ``module`` has a function of that name, or ``function``. ``upstream``: flags are taken as upstream's plugin spells them,
+    too."""
 
     word: str
     module: str
     example: str
     upstream: bool = False
+    function: str = ""
 
 
 def _nothing(settings: Settings, config: DeviceConfig | None) -> Iterator[str]:

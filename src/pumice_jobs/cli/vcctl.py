@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import PurePath
 
 from pumice import __version__
-from pumice.cli.asking import ASK_FOR_WORDS
+from pumice.cli import ASK_FOR_WORDS
 from pumice.cli.main import COMMANDS, run_app, run_command, run_safely
 
 GROUPS = {"job": "Jobs", "queue": "Queues", "jobflow": "JobFlows", "jobtemplate": "JobTemplates",

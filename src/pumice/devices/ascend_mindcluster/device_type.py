@@ -61,6 +61,7 @@ ASCEND_MINDCLUSTER = DeviceType(
     CoreArguments,
     PluginCommand("ascend", "pumice.devices.ascend_mindcluster.plugin.command",
                   "NODE_NAME=n1 pumice device-plugin ascend --config_file device-config.yaml"),
-    PluginCommand("ascend", "pumice.devices.ascend_mindcluster.plugin.claim_command", "pumice dra-driver ascend --node-name n1"),
+    PluginCommand("ascend", "pumice.devices.ascend_mindcluster.plugin.command", "pumice dra-driver ascend --node-name n1",
+                  function="claims"),
     card_rows=card_rows,
 )  # fmt: skip

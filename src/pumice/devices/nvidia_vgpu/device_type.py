@@ -93,7 +93,8 @@ NVIDIA_VGPU = DeviceType(
     VgpuArguments,
     PluginCommand("nvidia", "pumice.devices.nvidia_vgpu.plugin.command",
                   "pumice device-plugin nvidia --node-name n1 --device-split-count 4", upstream=True),
-    PluginCommand("nvidia", "pumice.devices.nvidia_vgpu.plugin.claim_command", "pumice dra-driver nvidia --node-name n1"),
+    PluginCommand("nvidia", "pumice.devices.nvidia_vgpu.plugin.command", "pumice dra-driver nvidia --node-name n1",
+                  function="claims"),
     card_rows=card_rows,
     doctor="pumice.devices.nvidia_vgpu.node.doctor",
 )  # fmt: skip

@@ -12,7 +12,7 @@ from tests.unit.apps.monitor.test_page import play, samples
 
 from pumice.adapters.bookings import claims as book
 from pumice.adapters.region.folders import page_beside
-from pumice.devices.nvidia_vgpu.plugin.claim_files import ShareFiles
+from pumice.devices.nvidia_vgpu.plugin.claim_daemon import ShareFiles
 from pumice.metrics.monitor import pod_uses
 from pumice.node.claims import ClaimShare, ClaimSlice, PreparedClaim
 from pumice.wire import variables

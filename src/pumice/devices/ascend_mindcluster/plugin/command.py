@@ -17,8 +17,11 @@ from pumice.cli.plugin_options import (
     Cleanup,
     FailOnInit,
     HealthAddress,
+    KubeletDir,
+    NodeName,
     Socket,
     common,
+    of_any_daemon,
 )
 from pumice.devices.ascend_hami.node.keeper import MODES as SWEEPS
 from pumice.model.errors import BadInput
@@ -120,3 +123,31 @@ def _check_mode(ctx: flags.Context, mode: NpuMode) -> None:
         for option in options if other is not mode else ():
             if option in ctx.given:
                 raise BadInput(f"--{option.replace('_', '-')} is for --mode {other} alone; leave it out")
+
+
+# -- The driver of claims (Dynamic Resource Allocation) ------------------------------------------------------------
+
+
+def claims(
+    node: NodeName = "",
+    kubeconfig: Kubeconfig = None,
+    kubelet_dir: KubeletDir = Path("/var/lib/kubelet"),
+    hook_path: Annotated[Path, flags.Option(envvar="HOOK_PATH", help="Host folder of journal and records.")] = Path(
+        "/usr/local/hami-vnpu-core"
+    ),
+    dcmi: Annotated[str, flags.Option(envvar=variables.DCMI, help="DCMI library or its folder; empty: the driver's.")] = "",
+    cdi_root: CdiRoot = "",
+    fail_on_init_error: FailOnInit = True,
+    health_bind_address: HealthAddress = "",
+    log_format: LogAs = LogFormat.TEXT,
+    log_level: LogLevel = "",
+) -> None:
+    """Serve claims for this node's Ascend NPUs, whole or in slices (driver npu.pumice.io)."""
+    from pumice.devices.ascend_mindcluster.plugin import claim_daemon
+
+    settings = claim_daemon.Settings(
+        kubelet_dir=kubelet_dir, hook_path=hook_path, dcmi=dcmi,
+        **of_any_daemon(node, fail_on_init_error, health_bind_address, cdi_root),
+    )  # fmt: skip
+    setup_logging(log_format, log_level)
+    run_daemon(claim_daemon.run, settings, kubeconfig, "pumice-dra-driver")

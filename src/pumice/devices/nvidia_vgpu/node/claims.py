@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+import msgspec
+
 from pumice.claims.objects import Result
-from pumice.devices.nvidia_vgpu.node import claim_parameters
 from pumice.devices.nvidia_vgpu.node import claim_partitions as mig
 from pumice.devices.nvidia_vgpu.node.claim_partitions import Offers
 from pumice.model.amount import MIB
@@ -30,7 +31,7 @@ from pumice.node.claims import (
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
 from pumice.wire.kubernetes import PCI_BUS_ID
-from pumice.wire.names import CLAIM_DRIVER, HAMI_CLAIM_DRIVER
+from pumice.wire.names import CLAIM_DRIVER, CLAIM_PARAMETERS, HAMI_CLAIM_DRIVER
 from pumice.wire.nvidia_vgpu import PodDevices, parse_pod_devices
 
 Json = dict[str, Any]
@@ -130,7 +131,7 @@ def prepare(
         return results
     meta = claim["metadata"]
     key = f"{meta['namespace']}/{meta['name']}"
-    if why := claim_parameters.refusal(claim, driver):
+    if why := refused_parameters(claim, driver):
         return f"claim {key}: {why}"
     shares: list[ClaimShare] = []
     for result in results:
@@ -241,3 +242,65 @@ def _overlapping(cut: Sequence[ClaimSlice]) -> str:
 
 def _named(theirs: Iterable[tuple[PreparedClaim, ClaimShare]]) -> str:
     return ", ".join(dict.fromkeys(claim.key for claim, _ in theirs))
+
+
+# -- Opaque parameters: NVIDIA's GpuConfig and MigDeviceConfig where they mean something here, else a refusal by name ----
+# NVIDIA k8s-dra-driver-gpu api/nvidia.com/resource/v1beta1. Cards are shared in time here, each share held to its percentage, so
+# that the strategy TimeSlicing at the driver's own interval is what a share has anyway.
+
+_LEAVE_OUT: Final = "leave config out"
+
+
+class _TimeSlicing(msgspec.Struct, forbid_unknown_fields=True):
+    interval: str | None = None
+
+
+class _Sharing(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    strategy: str = ""
+    time_slicing_config: _TimeSlicing | None = None
+    mps_config: Any = None
+
+
+class _GpuConfig(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    sharing: _Sharing | None = None
+
+
+def refused_parameters(claim: Mapping[str, Any], driver: str = CLAIM_DRIVER) -> str:
+    """Return why parameters of an allocated claim for ``driver`` are not served; empty where they are, or there are none."""
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    for config in (allocation.get("devices") or {}).get("config") or ():
+        opaque = config.get("opaque") or {}
+        if opaque.get("driver") == driver and (why := _refused_parameter(opaque.get("parameters"))):
+            of = {"FromClass": "of its class", "FromClaim": "of the claim"}.get(str(config.get("source")), "")
+            return f"opaque parameters{f' {of}' if of else ''}: {why}"
+    return ""
+
+
+def _refused_parameter(parameters: Any) -> str:
+    if not isinstance(parameters, Mapping):
+        return f"they are no object; {_LEAVE_OUT}"
+    version, kind = str(parameters.get("apiVersion", ""))[:100], str(parameters.get("kind", ""))[:100]
+    if version != CLAIM_PARAMETERS:
+        return f"apiVersion {version!r} (kind {kind or 'none'}) is not known to {CLAIM_DRIVER}, which reads {CLAIM_PARAMETERS}"
+    if kind not in ("GpuConfig", "MigDeviceConfig"):
+        return f"kind {kind or 'none'} is not served by {CLAIM_DRIVER}, which reads GpuConfig and MigDeviceConfig"
+    try:
+        sharing = msgspec.convert(parameters, _GpuConfig).sharing
+    except msgspec.ValidationError as problem:
+        return f"{kind}: {problem}"
+    if sharing is None:
+        return ""
+    if kind == "MigDeviceConfig" and sharing.time_slicing_config is not None:
+        return f"{kind} has no timeSlicingConfig"
+    if sharing.strategy == "MPS":
+        return f"strategy MPS is not served by {CLAIM_DRIVER}: memory and cores are asked by capacity and held without it"
+    if sharing.strategy != "TimeSlicing":
+        return f"strategy {sharing.strategy[:100]!r} is not known; TimeSlicing is"
+    if sharing.mps_config is not None:
+        return "mpsConfig stands beside the strategy TimeSlicing"
+    interval = sharing.time_slicing_config.interval if sharing.time_slicing_config else None
+    if interval not in (None, "", "Default"):
+        return f"interval {interval[:100]!r} is not set for a share, for it would be the whole card's; Default is served"
+    return ""

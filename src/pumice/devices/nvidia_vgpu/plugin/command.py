@@ -19,10 +19,12 @@ from pumice.cli.plugin_options import (
     Cleanup,
     FailOnInit,
     HealthAddress,
+    KubeletDir,
     NodeName,
     Nvml,
     Socket,
     common,
+    of_any_daemon,
 )
 from pumice.model.errors import BadInput
 from pumice.ports.mps import PROGRAM
@@ -268,3 +270,47 @@ def own_library() -> Path | None:
         return path
     log.warning("%s is not there: nothing is installed into the hook path and limits are not enforced", path)
     return None
+
+
+# -- The driver of claims (Dynamic Resource Allocation) ------------------------------------------------------------
+
+
+class Worlds(StrEnum):
+    SHARED = "shared"
+    WHOLE = "whole"
+    BOTH = "both"
+    HAMI = "hami"
+
+
+CardWorlds = Annotated[
+    Worlds,
+    flags.Option(help="Publish each card as shared, as whole, or as both, which needs a scheduler that counts shares; "
+                 "hami: as shared, by the names of HAMi's driver."),
+]
+
+
+def claims(
+    node: NodeName = "",
+    kubeconfig: Kubeconfig = None,
+    kubelet_dir: KubeletDir = Path("/var/lib/kubelet"),
+    hook_path: HookPath = Path("/usr/local/vgpu"),
+    lock_dir: LockDir = Path("/tmp/vgpulock"),
+    library: Library = None,
+    nvml: Nvml = "",
+    worlds: CardWorlds = Worlds.SHARED,
+    cdi_root: CdiRoot = "",
+    fail_on_init_error: FailOnInit = True,
+    health_bind_address: HealthAddress = "",
+    log_format: LogAs = LogFormat.TEXT,
+    log_level: LogLevel = "",
+) -> None:
+    """Serve claims for this node's NVIDIA cards (driver gpu.pumice.io; with --worlds hami hami-core-gpu.project-hami.io)."""
+    from pumice.devices.nvidia_vgpu.plugin import claim_daemon
+
+    settings = claim_daemon.Settings(
+        kubelet_dir=kubelet_dir, hook_path=hook_path, lock_dir=lock_dir,
+        library=library or own_library(), nvml=nvml, worlds=worlds.value,
+        **of_any_daemon(node, fail_on_init_error, health_bind_address, cdi_root),
+    )  # fmt: skip
+    setup_logging(log_format, log_level)
+    run_daemon(claim_daemon.run, settings, kubeconfig, "pumice-dra-driver")

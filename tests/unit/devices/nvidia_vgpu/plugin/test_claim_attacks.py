@@ -18,7 +18,7 @@ from pumice.adapters.journal import FileJournal
 from pumice.adapters.kubelet.claim_driver import ClaimKey
 from pumice.apps.node import claim_files
 from pumice.apps.node.card_watch import CardWatch
-from pumice.apps.node.claim_slices import publish, taints_of
+from pumice.apps.node.node_claims import publish, taints_of
 from pumice.devices.nvidia_vgpu.plugin.claim_cutting import ClaimSlices
 from pumice.devices.nvidia_vgpu.plugin.claim_daemon import NodeClaims, Settings
 from pumice.local.plugin import handed_out

@@ -17,7 +17,7 @@ from pumice.adapters.journal import FileJournal
 from pumice.adapters.kubelet.claim_driver import ClaimKey
 from pumice.apps.node import claim_files
 from pumice.apps.node.card_watch import CardWatch
-from pumice.devices.nvidia_vgpu.plugin import claim_files as share_files
+from pumice.devices.nvidia_vgpu.plugin import claim_daemon as share_files
 from pumice.devices.nvidia_vgpu.plugin.claim_cutting import ClaimSlices
 from pumice.devices.nvidia_vgpu.plugin.claim_daemon import NodeClaims, Settings
 from pumice.ports.cards import CardFacts
