@@ -12,7 +12,7 @@ from kit.objects import group, node, pod, queue
 from pumice.metrics.scheduler import JobSeries, queue_families
 from pumice.scheduler.explaining.explain import explain_known
 from pumice.scheduler.explaining.queues import queue_view, queue_views
-from pumice.scheduler.explaining.workloads import explain_group
+from pumice.scheduler.explaining.workloads import explain_group, waiting_pods
 
 WHY = "0/1 nodes are unavailable: 1 hami-vgpuDeviceSharing: memory 2 of 2 cards."
 
@@ -112,6 +112,30 @@ def test_a_gang_names_the_same_pod_in_whatever_order_its_pods_are_listed() -> No
         said.append({c["type"]: c["message"] for c in world.groups["default/g"]["status"]["conditions"]}["Unschedulable"])
     assert said[0] == said[1]
     assert "Origin reason is g-2: 0/1 nodes are unavailable: 1 Insufficient cpu." in said[0]
+
+
+def test_a_pod_that_can_never_run_hears_why_before_the_first_node_comes() -> None:
+    world = World()
+    never = pod("never", cpu="1")
+    never["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "nowhere"}]
+    world.add(never)
+    world.settle()
+    why = "spec.resourceClaims: ResourceClaim default/nowhere is not there"
+    assert condition(world, "default/never") == f"0/0 nodes are unavailable: {why}."
+    found = explain_known(world.restarted(), "default", "never", now=world.now)
+    assert found is not None
+    assert found.summary == f"can never run: {why}"
+
+
+def test_explain_waiting_keeps_the_name_of_a_claim_that_begins_with_the_pods() -> None:
+    world = World()
+    claiming = pod("p", cpu="1")
+    claiming["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "p-gpu"}]
+    world.add(node("n1", cpu="4"), claiming)
+    world.settle()
+    (row,) = waiting_pods(world.restarted(), world.now)
+    assert row.why == condition(world, "default/p")
+    assert "ResourceClaim default/p-gpu is not there" in row.why
 
 
 @pytest.mark.parametrize("budget", range(1, 30))

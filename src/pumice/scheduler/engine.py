@@ -110,6 +110,10 @@ class Engine:
         cycle = Cycle(self.state, self.framework, self.placer, now, uuid, budget, tick, wall, at_least, heard)
         return run(cycle, self.actions)
 
+    def cycle_for_answers(self, now: float) -> Plan:
+        """Run one cycle whose clock stands still: what is searched for in several cycles else is searched for to its end."""
+        return self.cycle(now, tick=lambda: 0.0)
+
     def open_cycle(self, now: float, *, plugins: bool = False) -> Cycle:
         """Return a cycle for questions, which decides nothing: the cluster is shared out among the queues as they stand now, and
         the ``plugins`` are open."""

@@ -16,7 +16,7 @@ from kit.kube_rules import PREEMPTABLE, Cluster, leaving
 from kit.queue_rules import GROUP, QUEUE
 from tests.property.history.claim_api import ClaimApi, Killed
 from tests.property.history.door import Door
-from tests.property.history.one_reason import contradictions, unlike_events
+from tests.property.history.one_reason import contradictions, unlike_events, unlike_explanations
 from tests.property.history.registry import ENGINE, Op
 
 from pumice.apps.scheduler.informers import Informers
@@ -263,8 +263,18 @@ class EngineDoor(Door):
             self.checker.asleep(self.store.tables, self.at)
             for text in contradictions(self.engine, self.store.tables, self.at):
                 self.checker.complain("reasons", text)
+            for text in unlike_explanations(self._fresh(), self.at):
+                self.checker.complain("reasons", text)
             for text in unsettled(self.engine):
                 self.checker.complain("promised", text)
+
+    def _fresh(self) -> Engine:
+        """An engine that has read the objects as they are, like that of a command."""
+        ears = self.make()
+        for kind, name in LISTS.items():
+            for obj in self.store.tables[kind].values():
+                ears.takes[name](WatchEvent("ADDED", _encode(obj)))
+        return ears.engine
 
     # -- what it decides ----------------------------------------------------------------------------------------
 

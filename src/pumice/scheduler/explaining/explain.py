@@ -174,7 +174,7 @@ def queue_words(engine: Engine, pod: Pod, now: float) -> tuple[str, ...]:
         return (job.queue.missing_text,)
     if job.group is None and not job.implicit:
         return (Waiting(job).of(task).text,)
-    plan = engine.cycle(now)
+    plan = engine.cycle_for_answers(now)
     if task.gated or any(isinstance(effect, Bind) and effect.uid == task.uid for effect in plan.effects):
         return ()
     text = Waiting(job).of(task).text

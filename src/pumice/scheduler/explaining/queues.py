@@ -59,7 +59,7 @@ class QueueView:
 def queue_views(engine: Engine, now: float) -> list[QueueView]:
     """All queues that have an object, parents before their children, as they stand after a cycle: only then is it known why their
     jobs wait, and which of their pods no node can ever hold, for which a queue deserves nothing."""
-    engine.cycle(now)
+    engine.cycle_for_answers(now)
     engine.open_cycle(now)
     return views_as_they_are(engine)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,7 +46,7 @@ def explain_group(engine: Engine, namespace: str, name: str, now: float) -> Grou
     if job is None:
         beside = [known for space, _, known in (key.partition("/") for key in engine.state.jobs) if space == namespace]
         raise BadInput(f"no PodGroup {namespace}/{name}{nearest(name, beside)}")
-    engine.cycle(now)
+    engine.cycle_for_answers(now)
     return group_view(engine, job, now)
 
 
@@ -105,7 +106,12 @@ def explain_workload(
     engine: Engine, kind: str, name: str, pods: Sequence[Pod], groups: Sequence[str], now: float
 ) -> WorkloadView:
     """Return the view of these pods and PodGroups (by key) after a cycle. The engine should not be used further."""
-    engine.cycle(now)
+    engine.cycle_for_answers(now)
+    return workload_view(engine, kind, name, pods, groups, now)
+
+
+def workload_view(engine: Engine, kind: str, name: str, pods: Sequence[Pod], groups: Sequence[str], now: float) -> WorkloadView:
+    """The same after the last cycle."""
     nodes, waiting, ended = dict[str, int](), dict[str, list[str]](), 0
     for pod in sorted(pods, key=lambda pod: pod.key):
         task = engine.state.tasks.get(pod.metadata.uid)
@@ -145,7 +151,7 @@ class WaitingPods:
 
 def waiting_pods(engine: Engine, now: float) -> list[WaitingPods]:
     """Return what a cycle says of all that wait. The engine should not be used further."""
-    engine.cycle(now)
+    engine.cycle_for_answers(now)
     return list(as_they_wait(engine))
 
 
@@ -162,6 +168,11 @@ def _of(job: Job, queue: str) -> Iterator[WaitingPods]:
     since = min((task.created for task in job.pending.values()), default=0.0)
     for task in job.pending.values():
         reason = reasons.of(task)
-        found.setdefault((reason.cause, reason.text.replace(task.key, "this pod")), []).append(task.name)
+        found.setdefault((reason.cause, _of_this_pod(reason.text, task.key)), []).append(task.name)
     for (cause, why), names in found.items():
         yield WaitingPods(queue, job.key, tuple(sorted(names)), job.priority, since, cause, why)
+
+
+def _of_this_pod(text: str, key: str) -> str:
+    """Name the pod so that texts of several are one; objects whose names begin with the pod's keep theirs."""
+    return re.sub(rf"(?<![\w/.-]){re.escape(key)}(?!-|\.?\w)", "this pod", text) if key in text else text

@@ -35,9 +35,10 @@ class Why:
     @property
     def text(self) -> str:
         """``0/3 nodes are unavailable: 2 Insufficient cpu, ...`` (Volcano pkg/scheduler/cache/cache.go)."""
-        if not self.nodes:
+        if not (self.nodes or self.counts):
             return "0/0 nodes are unavailable"
-        parts = ", ".join(sorted(f"{count} {reason}" for reason, count in self.counts.items()))
+        # what no node would take is said before there is one
+        parts = ", ".join(sorted(f"{count} {reason}" if self.nodes else reason for reason, count in self.counts.items()))
         return f"0/{self.nodes} nodes are unavailable: {parts}."
 
 
