@@ -153,6 +153,38 @@ def test_devices_of_a_pod_that_cannot_be_bound_are_given_back() -> None:
     run(story)
 
 
+@pytest.mark.parametrize(("at", "written"), [("status", []), ("binding", ["p"])])
+def test_a_scheduler_that_has_lost_the_lease_writes_no_claim_and_takes_none_back(at: str, written: list[str]) -> None:
+    """The pod may run by its successor's Binding."""
+
+    async def story(running: Daemon) -> None:
+        leads = True
+
+        async def allowed() -> bool:
+            return leads
+
+        def fault(verb: str, path: str) -> Any:
+            nonlocal leads
+            how, where = WRITES[at]
+            if leads and verb == how and path.endswith(where):
+                leads = False
+                return ApiError(409, "Conflict", "somebody was quicker")
+            return None
+
+        running.scheduler.claim_writes.allowed = allowed
+        running.cluster.fault = fault  # type: ignore[method-assign]
+        await create(running.cluster, using("p"))
+
+        async def told() -> bool:
+            return bool(await running.events("FailedScheduling"))
+
+        await running.until(told)
+        await running.clock.sleep(30)
+        assert users(await claim(running)) == written
+
+    run(story)
+
+
 def test_another_scheduler_that_was_quicker_keeps_the_claim() -> None:
     async def story(running: Daemon) -> None:
         taken = {"devices": {"results": [{"request": "g", "driver": "gpu.example.com", "pool": "n1", "device": "card-0"}]}}

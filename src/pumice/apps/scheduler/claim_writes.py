@@ -3,7 +3,8 @@
 The finalizer, then the allocation together with the reservation for the pod, and only then the Binding. A conflict is looked at
 and tried again. What was written for a pod that is not bound is taken back: the reservation, and the devices with the last one.
 A scheduler that is killed in between leaves a claim that has its devices for a pod that waits: its successor goes on from there,
-or gives the devices back where the pod cannot use them.
+or gives the devices back where the pod cannot use them. So does the successor of one that lives and has lost the lease: it writes
+nothing any more, and takes nothing back, for the pod may run by the successor's Binding.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class ClaimWrites:
         """Delete the claim that was made for extended resources of a pod that is not bound, as kube-scheduler does."""
         try:
             claim = await self._made_for(effect, one)
-            if claim is None:
+            if claim is None or not await self.allowed():
                 return
             uid = claim["metadata"]["uid"]
             await self._give_back(one.namespace, one.name, uid, effect.uid, allocated=True)
@@ -207,17 +208,17 @@ class ClaimWrites:
             raise Refused(f"{CONSUMERS_MOST} pods use it, as many as may")
         if CLAIM_PROTECTION not in claim["metadata"].get("finalizers", ()):
             claim["metadata"]["finalizers"] = [*claim["metadata"].get("finalizers", ()), CLAIM_PROTECTION]
-            claim = await self.cluster.update(RESOURCE_CLAIMS, claim)
+            claim = await self._update(claim)
             status = claim.setdefault("status", {})
         if shown is None:
             status["allocation"] = {**(one.allocation or {}), "allocationTimestamp": stamp(self.clock.now())}
         status["reservedFor"] = [*users, {"resource": "pods", "name": effect.name, "uid": effect.uid}]
-        self._answered(await self.cluster.update(RESOURCE_CLAIMS, claim, subresource="status"), made=made)
+        self._answered(await self._update(claim, subresource="status"), made=made)
 
     async def _give_back(self, namespace: str, name: str, uid: str, pod: str, *, allocated: bool) -> None:
         try:
             await self._repeated(uid, lambda: self._release(namespace, name, uid, pod, allocated=allocated))
-        except ApiError as error:  # it is written for a pod that waits: the next try begins with it
+        except (ApiError, Refused) as error:  # it is written for a pod that waits: the next try begins with it
             log.warning("claim not given back claim=%s/%s pod=%s cause=%s", namespace, name, pod, error)
 
     async def _release(self, namespace: str, name: str, uid: str, pod: str, *, allocated: bool) -> None:
@@ -232,14 +233,20 @@ class ClaimWrites:
             if allocated and not left:
                 for key in ("allocation", "reservedFor", "devices"):
                     status.pop(key, None)
-            claim = await self.cluster.update(RESOURCE_CLAIMS, claim, subresource="status")
+            claim = await self._update(claim, subresource="status")
             self._answered(claim)
         finalizers = claim["metadata"].get("finalizers") or []
         if allocated and (claim.get("status") or {}).get("allocation") is None and CLAIM_PROTECTION in finalizers:
             claim["metadata"]["finalizers"] = [one for one in finalizers if one != CLAIM_PROTECTION]
-            answer = await self.cluster.update(RESOURCE_CLAIMS, claim)
+            answer = await self._update(claim)
             if answer.get("metadata", {}).get("uid") == uid and not claim["metadata"].get("deletionTimestamp"):
                 self._answered(answer)
+
+    async def _update(self, claim: Json, *, subresource: str = "") -> Json:
+        """Raises ApiError; Refused where another scheduler leads by now."""
+        if not await self.allowed():
+            raise Refused("another scheduler leads")
+        return await self.cluster.update(RESOURCE_CLAIMS, claim, subresource=subresource)
 
     def _answered(self, claim: Json, *, made: bool = False) -> None:
         """Tell of a claim as it was answered; one that the watch has shown to be gone since stays gone. ``made``: by us, so that
