@@ -67,14 +67,15 @@ class ChipKeeper:
         self._manager = SliceManager(journal, vnpus.list, self._act)
 
     def give(
-        self, places: Sequence[Place], owner: str, ids: Iterable[str], cards: Iterable[str], pods: Pods
-    ) -> tuple[Mapping[Place, Slice], State]:
-        """The slice for this pod, made unless it is there already, or whole chips. ``places``: card, template and physical id.
-        Raises Unavailable where it cannot be had as things are."""
+        self, places: Sequence[Place], owner: str, ids: Iterable[str], cards: Iterable[str], pods: Pods,
+        given: Iterable[Entry] = (),
+    ) -> tuple[Mapping[Place, Slice], State]:  # fmt: skip
+        """The slice for this pod, made unless it is there already, or whole chips. ``places``: card, template and physical id;
+        ``given`` as ``sweep`` has it. Raises Unavailable where it cannot be had as things are."""
         text = ids_text(ids)
         with self._manager.alone() as before:
             seen = self._manager.observe(cards)
-            state = self._collected(settled(before, seen), seen, _WithServed(pods, owner))
+            state = self._collected(remembered(settled(before, seen), given), seen, _WithServed(pods, owner))
             mine = [e for e in state.entries if e.owner == owner and (e.place.card, e.place.profile) in
                     {(place.card, place.profile) for place in places}]  # fmt: skip
             others = tuple(entry for entry in state.entries if entry not in mine)

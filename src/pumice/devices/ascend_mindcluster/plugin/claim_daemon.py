@@ -27,6 +27,7 @@ from pumice.devices.ascend_mindcluster.node import claims
 from pumice.devices.ascend_mindcluster.node.allocator import answer
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, State, foreign
 from pumice.model.amount import MIB
+from pumice.model.errors import PumiceError
 from pumice.node.claims import ClaimShare, Holdings, Json, PreparedClaim, annotated
 from pumice.node.health import XidRule
 from pumice.ports.cards import CardReading, Cards, CardsUnavailable
@@ -145,11 +146,12 @@ class NodeClaims(Driver):
 
     async def make(self, claim: PreparedClaim, pods: Sequence[Json]) -> PreparedClaim | str:
         holders = _Holders(claims.owners([*self._claims.values(), claim]))
+        before = claims.given(self._claims.values(), self._number)
         shares = []
         for share in claim.shares:
             place = Place(share.card, share.slice.profile if share.slice is not None else "", self._number(share.card))
             owner = claims.owner_of(claim, share)
-            given, state = await in_thread(partial(self._keeper.give, [place], owner, [owner], self._chips, holders))
+            given, state = await in_thread(partial(self._keeper.give, [place], owner, [owner], self._chips, holders, before))
             self._tell(state)
             if share.slice is not None:
                 share = msgspec.structs.replace(share, slice=msgspec.structs.replace(share.slice, uuid=given[place].uuid))
@@ -173,6 +175,8 @@ class NodeClaims(Driver):
 
     async def _drop(self, uids: Sequence[str]) -> None:
         before = self._claims
+        with suppress(PumiceError):  # whoever is killed below leaves a journal that says whose slices these were
+            await self.settle()
         await super()._drop(uids)
         if len(self._claims) < len(before):  # the next one may be for the same chip
             await self._settle(before.values())

@@ -292,6 +292,9 @@ def test_slices_of_claims_stay_theirs_where_their_journal_is_lost(tmp_path: Path
         assert await driver.unprepare(key("a")) == ""
         assert here.made() == {101: "vir01"}
         lose()
+        await given(driver, "b")
+        assert here.made() == {101: "vir01"}
+        lose()
         await driver.settle()
         assert (await given(driver, "b"))[0].device == "npu-0-vir01-0"
         assert here.made() == {101: "vir01"}
