@@ -19,8 +19,7 @@ from pumice.adapters.kube import KubeClient
 from pumice.adapters.kubelet.claim_driver import ClaimKey
 from pumice.apps.node.card_watch import CardWatch
 from pumice.devices.nvidia_vgpu.node.claims import HAMI, SHARED
-from pumice.devices.nvidia_vgpu.plugin.claim_cutting import ClaimSlices
-from pumice.devices.nvidia_vgpu.plugin.claim_daemon import NodeClaims, Settings
+from pumice.devices.nvidia_vgpu.plugin.claim_daemon import ClaimSlices, NodeClaims, Settings
 from pumice.model.errors import BadInput
 from pumice.ports.cards import CardFacts
 from pumice.ports.clock import SystemClock

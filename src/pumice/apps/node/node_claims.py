@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,9 +24,9 @@ from pumice.adapters.bookings import claims as book
 from pumice.adapters.bookings.foreign import SHARED, ForeignPrograms
 from pumice.adapters.kubelet.checkpoint import claims_held
 from pumice.adapters.kubelet.claim_driver import ClaimDriver, ClaimHandler, ClaimKey, PreparedDevice
-from pumice.apps.node.card_watch import CardWatch
+from pumice.apps.node.card_watch import CardWatch, open_cards
 from pumice.apps.node.claim_files import ClaimFiles
-from pumice.apps.node.pages import PluginHealth
+from pumice.apps.node.pages import PluginHealth, plugin_pages
 from pumice.effects.tasks import first, run_until
 from pumice.metrics.claims import ShareView, claim_families
 from pumice.metrics.text import MetricFamily
@@ -43,6 +43,8 @@ from pumice.node.claims import (
     users,
     uses,
 )
+from pumice.node.health import XidRule
+from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
@@ -51,6 +53,8 @@ log = logging.getLogger("pumice.node")
 T = TypeVar("T")
 Endpoint = Callable[[Path, str, ClaimHandler], ClaimDriver]
 """The way to the kubelet."""
+Made = Callable[[CardWatch, Cards], "Awaitable[NodeClaims]"]
+"""Makes the claims of one node of its cards, which are not looked at yet."""
 RESYNC = 5.0
 LOOK, GRACE = 60.0, 600.0
 """Seconds between two looks for claims that have vanished, and until they are given back, without the kubelet's record."""
@@ -73,21 +77,39 @@ class ClaimSettings:
 
 
 async def serve_claims(
-    settings: ClaimSettings, served: NodeClaims, watch: CardWatch, page: PluginHealth, stop: asyncio.Event, ready: asyncio.Event,
-    endpoint: Endpoint = ClaimDriver,
+    settings: ClaimSettings, made: Made, opened: Callable[[], Cards], *, clock: Clock,
+    stop: asyncio.Event, ready: asyncio.Event | None = None, cards: Cards | None = None, endpoint: Endpoint = ClaimDriver,
 ) -> None:  # fmt: skip
-    """Serve until ``stop``. ``ready``: the kubelet has the driver, the API server its slices. Raises PumiceError."""
+    """Serve until ``stop`` what is ``made`` of this machine's cards: ``cards``, or as they are ``opened``. ``ready``: the kubelet
+    has the driver, the API server its slices; ``endpoint``: the way to the kubelet. Raises PumiceError."""
+    page, ready = PluginHealth(), ready or asyncio.Event()
+    async with plugin_pages(settings.health_address, settings.health_port, page):
+        found = cards or await open_cards(opened, settings.wait_for_driver, clock, stop)
+        if found is None:
+            return
+        watch = CardWatch(found, clock, XidRule.parse("", ""))
+        try:
+            served = await made(watch, found)
+            await watch.start()
+            await _serve(settings, served, page, stop, ready, endpoint)
+        finally:
+            watch.close(found.close if cards is None else None)
+
+
+async def _serve(
+    settings: ClaimSettings, served: NodeClaims, page: PluginHealth, stop: asyncio.Event, ready: asyncio.Event, endpoint: Endpoint
+) -> None:
     held = await _hold_book(settings.booking_dirs[0], served.book, served.clock, stop)
     if held is None:
         return
     try:
         await served.resume()
-        page.watch, page.metrics = watch, served.metrics
+        page.watch, page.metrics = served.watch, served.metrics
         page.missing = lambda: [] if ready.is_set() else ["the kubelet, or the API server"]
         driver = endpoint(settings.kubelet_dir, served.driver, served)
         await driver.start()
         try:
-            await run_until(stop, watch.run(), served.keep_published(driver.registered, ready))
+            await run_until(stop, served.watch.run(), served.keep_published(driver.registered, ready))
         finally:
             await driver.stop()
     finally:

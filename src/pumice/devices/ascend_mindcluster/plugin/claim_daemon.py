@@ -18,18 +18,16 @@ from pumice.adapters.bookings.claims import NPU_BOOK
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.kubelet.checkpoint import npu_holders
-from pumice.apps.node.card_watch import CardWatch, open_cards
+from pumice.apps.node.card_watch import CardWatch
 from pumice.apps.node.claim_files import ClaimFiles
 from pumice.apps.node.node_claims import ClaimSettings, in_thread, serve_claims
 from pumice.apps.node.node_claims import NodeClaims as Driver
-from pumice.apps.node.pages import PluginHealth, plugin_pages
 from pumice.devices.ascend_mindcluster.node import claims
 from pumice.devices.ascend_mindcluster.node.allocator import answer
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, State, foreign
 from pumice.model.amount import MIB
 from pumice.model.errors import PumiceError
 from pumice.node.claims import ClaimShare, Holdings, Json, PreparedClaim, annotated
-from pumice.node.health import XidRule
 from pumice.ports.cards import CardReading, Cards, CardsUnavailable
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
@@ -54,19 +52,11 @@ async def run(
 ) -> None:  # fmt: skip
     """Serve until ``stop``. ``ready``: the kubelet has the driver, the API server its slices. ``cards`` and ``vnpus`` are this
     machine's (DCMI unless given). Raises PumiceError."""
-    page, ready = PluginHealth(), ready or asyncio.Event()
-    async with plugin_pages(settings.health_address, settings.health_port, page):
-        found = cards or await open_cards(partial(DcmiCards, settings.dcmi), settings.wait_for_driver, clock, stop)
-        if found is None:
-            return
-        watch = CardWatch(found, clock, XidRule.parse("", ""))
-        await watch.start()
-        try:
-            driver = vnpus or DcmiVnpus(settings.dcmi)
-            served = NodeClaims(settings, cluster, clock, watch, driver, found.readings)
-            await serve_claims(settings, served, watch, page, stop, ready)
-        finally:
-            watch.close(found.close if cards is None else None)
+    async def made(watch: CardWatch, found: Cards) -> NodeClaims:
+        return NodeClaims(settings, cluster, clock, watch, vnpus or DcmiVnpus(settings.dcmi), found.readings)
+
+    opened = partial(DcmiCards, settings.dcmi)
+    await serve_claims(settings, made, opened, clock=clock, stop=stop, ready=ready, cards=cards)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -17,29 +18,29 @@ from pumice.adapters.kubelet.checkpoint import card_holders
 from pumice.adapters.kubelet.claim_driver import ClaimDriver
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.nvml.slices import NvmlSlices
-from pumice.apps.node.card_watch import CardWatch, open_cards
+from pumice.apps.node.card_watch import CardWatch
 from pumice.apps.node.claim_files import ClaimFiles
 from pumice.apps.node.claim_files import install as install_page
 from pumice.apps.node.files import digests, install_files, make_directory
 from pumice.apps.node.node_claims import ClaimSettings, Endpoint, in_thread, serve_claims
 from pumice.apps.node.node_claims import NodeClaims as Driver
-from pumice.apps.node.pages import PluginHealth, plugin_pages
 from pumice.devices.nvidia_vgpu.node import claims
 from pumice.devices.nvidia_vgpu.node.answer import CACHE, LIBRARY, LOCK, NAMES, PRELOAD, install
-from pumice.devices.nvidia_vgpu.node.mig_slices import Holds
-from pumice.devices.nvidia_vgpu.plugin.claim_cutting import ClaimSlices, Holders
+from pumice.devices.nvidia_vgpu.node.mig_slices import CLAIM, Cutter, Holds, of_claim
 from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.model.errors import PumiceError
 from pumice.node.claims import ClaimShare, Holdings, Json, PreparedClaim, annotated
-from pumice.node.health import XidRule
+from pumice.node.pods import NodePod, Status
+from pumice.node.slices import Owners
 from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
-from pumice.ports.slices import Slices
+from pumice.ports.slices import CutRefused, Journal, Place, SliceProfile, Slices
 from pumice.wire import cdi, limits_page, names, variables
 from pumice.wire.kinds import NODES
 from pumice.wire.limits_page import GrantedCard, LimitsPage
 from pumice.wire.nvidia_vgpu import parse_handed_out
+from pumice.wire.objects import Meta
 
 log = logging.getLogger("pumice.node")
 
@@ -62,27 +63,14 @@ async def run(
 ) -> None:  # fmt: skip
     """Serve until ``stop``. ``ready``: the kubelet has the driver, the API server its slices. ``cards`` and ``slices`` are this
     machine's (NVML unless given), ``endpoint`` the way to the kubelet. Raises PumiceError."""
-    page, ready = PluginHealth(), ready or asyncio.Event()
-    async with plugin_pages(settings.health_address, settings.health_port, page):
-        await _serve(settings, cluster, clock, stop, ready, cards, slices, page, endpoint)
-
-
-async def _serve(
-    settings: Settings, cluster: Cluster, clock: Clock, stop: asyncio.Event, ready: asyncio.Event, cards: Cards | None,
-    slices: Slices | None, page: PluginHealth, endpoint: Endpoint,
-) -> None:  # fmt: skip
-    found = cards or await open_cards(partial(NvmlCards, settings.nvml), settings.wait_for_driver, clock, stop)
-    if found is None:
-        return
-    watch = CardWatch(found, clock, XidRule.parse("", ""))
-    mig = ClaimSlices(slices or NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
-    watch.uncut = mig.closed
-    await watch.start()
-    try:
+    async def made(watch: CardWatch, _: Cards) -> NodeClaims:
+        mig = ClaimSlices(slices or NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
+        watch.uncut = mig.closed
         await asyncio.to_thread(_install, settings)
-        await serve_claims(settings, NodeClaims(settings, cluster, clock, watch, mig), watch, page, stop, ready, endpoint)
-    finally:
-        watch.close(found.close if cards is None else None)
+        return NodeClaims(settings, cluster, clock, watch, mig)
+
+    opened = partial(NvmlCards, settings.nvml)
+    await serve_claims(settings, made, opened, clock=clock, stop=stop, ready=ready, cards=cards, endpoint=endpoint)
 
 
 def _install(settings: Settings) -> None:
@@ -225,3 +213,95 @@ def _says(path: Path, limits: LimitsPage) -> bool:
     except OSError:
         return False
     return found is not None and msgspec.structs.replace(found, lifted=False, held=0, burst=0) == limits
+
+
+# -- MIG slices for claims: cut by the plan and in the journal by which the plugin cuts them for pods ------------------
+
+
+class ClaimSlices:
+    """Synchronous and slow, as a driver is: callers run it in a thread, one call at a time."""
+
+    def __init__(self, slices: Slices, journal: Journal) -> None:
+        self._slices, self._cutter = slices, Cutter(slices, journal, of_claim)
+        self._offers: dict[str, tuple[SliceProfile, ...]] = {}
+        self._settled: set[str] = set()
+        """Cards of which journal and slices have been brought together."""
+
+    @property
+    def offers(self) -> Mapping[str, Sequence[SliceProfile]]:
+        """The driver's profiles of cards in MIG mode, by UUID. What it has said once stays published."""
+        return self._offers
+
+    def learn(self, cards: Iterable[str]) -> None:
+        """Ask the driver about cards that it was not asked about yet."""
+        for card in cards:
+            if not self._offers.get(card):
+                try:
+                    self._offers[card] = self._slices.profiles(card)
+                except CutRefused as error:
+                    log.warning("not published: %s", error)
+
+    def closed(self, cards: Iterable[str]) -> dict[str, str]:
+        """The cards that cannot be cut, and why."""
+        return self._cutter.closed(cards)
+
+    def unsettled(self, cards: Iterable[str]) -> list[str]:
+        """The cards whose slices and journal were not brought together yet."""
+        return [card for card in cards if card not in self._settled]
+
+    def settle(self, cards: Iterable[str], holds: Holds) -> None:
+        """Once a card: bring together what a crash, a reset or a boot has left of claims' slices; those of pods are left to the
+        node's plugin. Raises Unavailable."""
+        if new := self.unsettled(cards):
+            self._cutter.start(new, holds)
+            self._settled.update(new)
+
+    def cut(self, claim: PreparedClaim, holds: Holds) -> PreparedClaim | str:
+        """Return the claim with the UUIDs of its slices, made where they are missing; or why it cannot have them. Raises
+        Unavailable."""
+        places = [_place(share) for share in claim.shares if share.slice is not None]
+        if not places:
+            return claim
+        given = self._cutter.cut(places, claim.owner, holds)
+        if isinstance(given, str):
+            return f"claim {claim.key}: {given}"
+        if given.made or given.removed:
+            log.info("claim=%s: cut %s; removed %s", claim.key, _told(given.made), _told(given.removed))
+        shares = []
+        for share in claim.shares:
+            if share.slice is not None:
+                uuid = given.slices[_place(share)].uuid
+                share = msgspec.structs.replace(share, slice=msgspec.structs.replace(share.slice, uuid=uuid))
+            shares.append(share)
+        return msgspec.structs.replace(claim, shares=tuple(shares))
+
+
+class Holders:
+    """The holders of slices: claims by their names in the journal, and pods as the node's plugin counts them."""
+
+    def __init__(self) -> None:
+        self._pods = Owners()
+
+    def look(self, pods: Iterable[Any], now: float) -> None:
+        """These pods, as the API server tells them, are there at this moment of a monotonic clock."""
+        self._pods.look([_seen(pod) for pod in pods], now)
+
+    def ask(self, claims: Iterable[PreparedClaim], recorded: Iterable[str]) -> Holds:
+        """Return who holds what now. ``recorded``: UIDs of pods that have cards by the kubelet's record, which is late."""
+        self._pods.ask({(uid, ""): frozenset() for uid in recorded})
+        found = self._pods.holders() | {claim.owner: f"{CLAIM}{claim.key}" for claim in claims}
+        return lambda uid: found.get(uid, "")
+
+
+def _seen(pod: Any) -> NodePod:
+    meta, phase = pod["metadata"], (pod.get("status") or {}).get("phase") or ""
+    return NodePod(Meta(meta["name"], meta["namespace"], meta["uid"]), status=Status(phase))
+
+
+def _place(share: ClaimShare) -> Place:
+    assert share.slice is not None
+    return Place(share.card, share.slice.profile, share.slice.start)
+
+
+def _told(places: Sequence[Place]) -> str:
+    return ",".join(f"{place}:{place.card}" for place in places) or "nothing"

@@ -19,8 +19,7 @@ from pumice.adapters.kubelet.claim_driver import ClaimKey
 from pumice.apps.node import claim_files
 from pumice.apps.node.card_watch import CardWatch
 from pumice.apps.node.node_claims import publish, taints_of
-from pumice.devices.nvidia_vgpu.plugin.claim_cutting import ClaimSlices
-from pumice.devices.nvidia_vgpu.plugin.claim_daemon import NodeClaims, Settings
+from pumice.devices.nvidia_vgpu.plugin.claim_daemon import ClaimSlices, NodeClaims, Settings
 from pumice.local.plugin import handed_out
 from pumice.ports.cards import CardFacts
 from pumice.ports.clock import SystemClock

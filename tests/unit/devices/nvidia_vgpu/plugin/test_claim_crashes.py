@@ -18,8 +18,7 @@ from pumice.adapters.kubelet.claim_driver import ClaimKey
 from pumice.apps.node import claim_files
 from pumice.apps.node.card_watch import CardWatch
 from pumice.devices.nvidia_vgpu.plugin import claim_daemon as share_files
-from pumice.devices.nvidia_vgpu.plugin.claim_cutting import ClaimSlices
-from pumice.devices.nvidia_vgpu.plugin.claim_daemon import NodeClaims, Settings
+from pumice.devices.nvidia_vgpu.plugin.claim_daemon import ClaimSlices, NodeClaims, Settings
 from pumice.ports.cards import CardFacts
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Cluster

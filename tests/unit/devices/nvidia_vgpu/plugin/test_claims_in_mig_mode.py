@@ -18,8 +18,7 @@ from pumice.adapters.kubelet.claim_driver import ClaimKey
 from pumice.apps.node.card_watch import CardWatch
 from pumice.apps.node.claim_files import ClaimFiles
 from pumice.devices.nvidia_vgpu.node.mig_slices import Cutter
-from pumice.devices.nvidia_vgpu.plugin.claim_cutting import ClaimSlices
-from pumice.devices.nvidia_vgpu.plugin.claim_daemon import NodeClaims, Settings
+from pumice.devices.nvidia_vgpu.plugin.claim_daemon import ClaimSlices, NodeClaims, Settings
 from pumice.model.errors import Unavailable
 from pumice.ports.cards import CardFacts
 from pumice.ports.clock import Clock, SystemClock
