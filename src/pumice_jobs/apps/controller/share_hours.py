@@ -279,8 +279,9 @@ class ShareHours:
             await self.clock.sleep(LOOK_EVERY)
 
     async def write(self) -> None:
-        """Write all that is due, a day after the other."""
-        while (day := self.accountant.settle(self.clock.now(), self.clock.monotonic())) is not None:
+        """Write all that is due by now, a day after the other; what comes due meanwhile waits for the next time."""
+        now, steady = self.clock.now(), self.clock.monotonic()
+        while (day := self.accountant.settle(now, steady)) is not None:
             try:
                 day.version = await self._store(day)
             except ApiError as error:

@@ -158,6 +158,31 @@ def test_an_hour_of_npu_slices_and_what_the_plugin_saw_of_them() -> None:
     run_virtually(story())
 
 
+def test_the_record_is_written_every_five_minutes_however_slowly_the_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        w = await world()
+        w.page = page("a", 1000, 2000)
+        writes = 0
+        patch = w.cluster.patch
+
+        async def slow(resource: Any, name: str, *more: Any, **kind: Any) -> Any:
+            nonlocal writes
+            writes += name.startswith("pumice-share-hours-")
+            await w.clock.sleep(0.02)
+            return await patch(resource, name, *more, **kind)
+
+        monkeypatch.setattr(w.cluster, "patch", slow)
+        await w.bind("a", queue="team")
+        await w.clock.sleep(3600)
+        assert 10 <= writes <= 13
+        row = (await w.usage())[OF_TEAM]
+        assert row["shares"] == pytest.approx(1, abs=0.12)
+        assert row["usedMemory"] == pytest.approx(0.125, abs=0.02)
+        await w.close()
+
+    run_virtually(story())
+
+
 @pytest.mark.parametrize("reported", ["", "hangs", page("a", "NaN", 2000, "NaN"), page("a", -1, 2000, -5),
                                   page("a", 10**15, 1, 1e9),
                                   page("a", 5, 0, "x"), page("other", 1, 2)])  # fmt: skip
