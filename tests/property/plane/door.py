@@ -8,13 +8,13 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import DEFAULT, patch
 
 from kit import objects
 from kit.fake_cluster import Json, Store
@@ -602,15 +602,21 @@ def virtually(work: Coroutine[Any, Any, Any]) -> Any:
     """Drive a history of this door. What the garbage collector ends, it ends between steps."""
     _warm_up()
     gc.collect()
-    gc.freeze()  # what was there before is not looked through between steps: among twelve thousand tests that took minutes
+    gc.freeze()  # what was there before is not looked through again, neither between steps nor by the next history
     gc.disable()
     try:
         still = patch("pumice.effects.tasks.perf_counter", lambda: 0.0)
-        with asyncio.Runner(loop_factory=PlaneLoop) as runner, still, claims_effects():
+        with asyncio.Runner(loop_factory=PlaneLoop) as runner, still, claims_effects(), _garbage_left_alone():
             return runner.run(work)
     finally:
         gc.enable()
-        gc.unfreeze()
+
+
+@contextmanager
+def _garbage_left_alone() -> Iterator[None]:
+    """A daemon sets aside what its process has, and turns the collector on again; here it would do so to all others."""
+    with patch.multiple(gc, enable=DEFAULT, freeze=DEFAULT, get_freeze_count=lambda: 0):
+        yield
 
 
 @cache
