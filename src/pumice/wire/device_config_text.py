@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 from pumice.model.amount import INT32_MAX
@@ -44,6 +45,7 @@ _TYPES = {f.name: f.type for f in fields(NvidiaConfig)}
 SECTIONS = (names.CARDS_SECTION, names.CHIPS_SECTION)
 
 
+@lru_cache(maxsize=4)  # it is read again with each change of the scheduler's configuration, and seldom changes itself
 def parse_device_config(text: str) -> DeviceConfig:
     """Parse the document. Raises BadInput with line and key on what cannot be meant; unknown keys are warnings."""
     config, errors = read_device_config(text)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +85,21 @@ def _devices(folders: Iterable[Path]) -> Iterator[tuple[int, Path, str, Mapping[
             if path.suffix not in (".json", ".yaml"):
                 continue
             try:
-                document = safe_load(path.read_bytes())
-                common = document.get("containerEdits") or {}
-                found = [(f"{document['kind']}={device['name']}", device["containerEdits"]) for device in document["devices"]]
-                for edits in (common, *(own for _, own in found)):
-                    Edits().add(edits)
+                common, found = _read(path.read_bytes())
             except (OSError, yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 log.warning("CDI registry refresh failed: failed to load CDI Spec %s: %s", path, error)
                 continue
             for name, own in found:
                 yield priority, path, name, common, own
+
+
+@lru_cache(maxsize=64)
+def _read(text: bytes) -> tuple[Mapping[str, Any], list[tuple[str, Mapping[str, Any]]]]:
+    """The edits of a file that are common to its devices, and each device's own by its whole name: each container reads all files
+    of a folder, most of which it has read before. Raises YAMLError, or as ``Edits.add``."""
+    document = safe_load(text)
+    common = document.get("containerEdits") or {}
+    found = [(f"{document['kind']}={device['name']}", device["containerEdits"]) for device in document["devices"]]
+    for edits in (common, *(own for _, own in found)):
+        Edits().add(edits)
+    return common, found
