@@ -18,6 +18,7 @@ from pumice_lab.apiserver.resource_store import Index, Stored
 from pumice_lab.apiserver.storage import Storage
 from pumice_lab.apiserver.strategies import DEFAULT, builtin_strategies
 from pumice_lab.apiserver.strategies.base import Strategy
+from pumice_lab.apiserver.turns import Watches
 
 Json = dict[str, Any]
 LONGEST = (1 << 63) / 1e9
@@ -35,6 +36,7 @@ class Backend:
             kind.storage: self.strategy(kind) for kind in registry if kind.group != "events.k8s.io"
         }
         storage.indexer = self.index
+        self.watches = Watches()
 
     def strategy(self, kind: Kind) -> Strategy:
         return kind.custom.strategy if kind.custom else self.strategies.get(kind.id, DEFAULT)

@@ -1,11 +1,11 @@
-"""Turns on the event loop: long answers a slice at a time, large bodies one at a time."""
+"""Turns on the event loop: long answers a slice at a time, large bodies one at a time, one watch of very many at a time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 
 class Line:
@@ -91,3 +91,31 @@ class OneAtATime:
     def _next(self) -> None:
         """The next one is busy from now on: nobody comes between."""
         self._busy = self._line.call_next()
+
+
+AT_ONCE = 200
+"""Watches of one user that are woken all at once: more than any client or daemon of a cluster has."""
+
+
+class Watches:
+    """Open watches by user. Those of somebody who has very many are woken one after the other, so that one change does not stop
+    all others until each of them has had it."""
+
+    def __init__(self) -> None:
+        self._open: Counter[str] = Counter()
+        self._turns = Turns()
+
+    @contextmanager
+    def opened(self, user: str) -> Iterator[None]:
+        self._open[user] += 1
+        try:
+            yield
+        finally:
+            self._open[user] -= 1
+            if not self._open[user]:
+                del self._open[user]
+
+    async def woken(self, user: str) -> None:
+        """Returns when one of his may go on."""
+        if self._open[user] > AT_ONCE:
+            await self._turns.mine(user)

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -472,3 +473,36 @@ def test_a_timeout_that_is_none_is_refused_and_health_tells_its_checks(with_api:
         assert (await api.call("GET", "/livez/other")).code == 404
 
     with_api(work)
+
+
+def test_a_change_wakes_the_watches_of_one_user_one_after_the_other_where_he_has_very_many(with_api: Run) -> None:
+    """And those of others, who have a few, all at once."""
+
+    async def act(api: InProcess) -> None:
+        heard: Counter[str] = Counter()
+
+        async def follow(user: User) -> None:
+            response = await api.server.handle(Request("GET", MAPS, {"watch": ["true"]}, {}, b"", user))
+            assert response.stream is not None, response.body
+            async for _ in response.stream:
+                heard[user.name] += 1
+
+        many, few = User("many", groups=("system:masters",)), User("few", groups=("system:masters",))
+        watches = [asyncio.create_task(follow(user)) for user, number in ((many, 500), (few, 50)) for _ in range(number)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        body = b'{"metadata": {"name": "seen"}}'
+        made = asyncio.create_task(send(api, "POST", MAPS, body, "application/json"))
+        most: Counter[str] = Counter()
+        while heard.total() < len(watches):
+            before = heard.copy()
+            await asyncio.sleep(0)
+            most |= heard - before
+        assert (await made).code == 201
+        assert most["few"] == 50
+        assert most["many"] <= 2
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+
+    with_api(act)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 from pumice_lab.apiserver.bodies import encode
 from pumice_lab.apiserver.conversion import Unconverted
@@ -35,7 +36,7 @@ def watch(call: Call) -> Response:
         asked = storage.revision
     problem = None if initial or asked <= storage.revision else _future(asked, storage.revision)
     timeout = float(request.number("timeoutSeconds") or DEFAULT_TIMEOUT)
-    stream = _refuse(problem) if problem else _stream(call, wanted, asked, initial, timeout)
+    stream = _refuse(problem) if problem else _counted(call, _stream(call, wanted, asked, initial, timeout))
     return Response(200, stream=stream, content_type="application/json")
 
 
@@ -47,7 +48,14 @@ async def _refuse(problem: ApiFailure) -> AsyncIterator[bytes]:
     yield encode({"type": "ERROR", "object": problem.status()}) + b"\n"
 
 
-async def _stream(call: Call, wanted: Filter, revision: int, initial: bool, timeout: float) -> AsyncIterator[bytes]:
+async def _counted(call: Call, stream: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+    with call.backend.watches.opened(call.request.user.name):
+        async with aclosing(stream):
+            async for chunk in stream:
+                yield chunk
+
+
+async def _stream(call: Call, wanted: Filter, revision: int, initial: bool, timeout: float) -> AsyncGenerator[bytes, None]:
     storage, store = call.backend.storage, call.kind.storage
     clock, lines = call.backend.clock, _Lines(call)
     bookmarks = call.request.flag("allowWatchBookmarks")
@@ -88,6 +96,7 @@ async def _stream(call: Call, wanted: Filter, revision: int, initial: bool, time
             revision = max(revision, storage.settled)
             yield lines.bookmark(revision)
         await _wait(call, min(end, next_bookmark if bookmarks else end) - now)
+        await call.backend.watches.woken(call.request.user.name)
 
 
 async def _wait(call: Call, seconds: float) -> None:
