@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import yaml
 from kit.local_cluster import LocalCluster, local_cluster
 from kit.npu_nodes import go_by, ran, script_pod, until_slices
 
-from pumice.wire.kinds import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES
+from pumice.wire.kinds import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "claims"
@@ -46,6 +47,17 @@ def create(cluster: LocalCluster, *objects: Json) -> None:
     cluster.wait(made)
 
 
+def address_of(cluster: LocalCluster) -> str:
+    found: list[str] = []
+
+    async def there(kube: Any) -> bool:
+        found.append((await kube.get(NODES, NODE))["status"]["addresses"][0]["address"])
+        return True
+
+    cluster.wait(there)
+    return found[0]
+
+
 def test_the_example_has_a_slice_of_a_chip_that_goes_with_it(npus: LocalCluster) -> None:
     template, pod = yaml.safe_load_all((EXAMPLES / "npu-pod.yaml").read_text())
     create(npus, template, pod)
@@ -67,6 +79,8 @@ def test_a_claim_and_an_annotated_share_have_different_chips(npus: LocalCluster)
     whole["spec"]["resourceClaims"] = [{"name": "npu", "resourceClaimTemplateName": "whole"}]
     whole["spec"]["containers"][0]["resources"] = {"claims": [{"name": "npu"}]}
     text = ran(npus, whole)
+    told = urlopen(f"http://{address_of(npus)}:9396/metrics", timeout=10).read().decode()
+    assert "pumice_claims_refused_total" in told  # where the controller asks what NPUs by claim use
     shares = ran(npus, script_pod("shares", "echo vNPU $ASCEND_VISIBLE_DEVICES", {"huawei.com/npu-core": "2"}, labels=labels))
     chip, number = (int(found.split(word)[1].split()[0]) for found, word in ((text, "chips "), (shares, "vNPU ")))
     assert (number - 100) // 16 == 1 - chip

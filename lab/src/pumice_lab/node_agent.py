@@ -68,6 +68,7 @@ class AgentSettings:
     monitor_port: int = 9394
     cards: bool = True
     npu_port: int = 9395
+    npu_claims_port: int = 9396
     npus: str = ""
     """Where the driver's library of the node's NPUs lies; empty: it has none."""
     npu: str = ""
@@ -256,7 +257,7 @@ async def _npu_claims(
     driver = claim_daemon.Settings(
         node_name=settings.node, kubelet_dir=Path(settings.plugin_dir).parent, dcmi=settings.npus,
         hook_path=Path(settings.directory, "vnpu"), cdi_folder=Path(settings.directory, "cdi"),
-        booking_dirs=booking_dirs(os.environ),
+        booking_dirs=booking_dirs(os.environ), health_address=settings.address, health_port=settings.npu_claims_port,
     )  # fmt: skip
     await supervised("NPUs by claim", lambda: claim_daemon.run(driver, cluster=cluster, clock=clock, rng=rng, stop=stop),
                      stop=stop, clock=clock, log=log)  # fmt: skip

@@ -241,7 +241,7 @@ class Cluster:
             plugin_dir=str(simulator.plugin_dir), machine=machine, nvml="" if node.real else str(machines.library_dir()),
             library=str(library) if library.is_file() else "", monitor_port=monitor_port, cards=node.has_cards,
             npus=str(machines.library_dir()) if node.npus else "", npu=node.npu,
-            npu_port=port_or_free(address, 9395), sharing=node.sharing)  # fmt: skip
+            npu_port=port_or_free(address, 9395), npu_claims_port=port_or_free(address, 9396), sharing=node.sharing)  # fmt: skip
         if node.has_cards:
             monitors = self.facts.setdefault("monitors", {})
             assert isinstance(monitors, dict)
