@@ -152,6 +152,21 @@ def test_a_pod_wakes_when_what_it_lacks_comes(comes: str) -> None:  # acceptance
     assert world.node_of("p") == "n0"
 
 
+@pytest.mark.parametrize("published", [False, True])
+def test_a_class_that_is_not_there_is_named_whether_or_not_a_driver_publishes_anything(published: bool) -> None:
+    world = ClaimWorld()
+    world.add(node("n0"))
+    if published:
+        world.publish(cards("n0", 1))
+    world.ask("p", whole())
+    world.settle()
+    assert "there is no device class gpu" in world.condition("p")["message"]
+    world.publish(GPU)
+    world.settle(60)
+    assert world.node_of("p") == ("n0" if published else "")
+    assert published or "had no devices for claims" in world.condition("p")["message"]
+
+
 def test_a_template_claim_that_is_not_made_yet_is_waited_for() -> None:
     world = ClaimWorld()
     world.nodes_with(1)

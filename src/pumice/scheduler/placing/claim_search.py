@@ -247,9 +247,12 @@ class ClaimSearch:
         """Return why the node has no devices for the claims: the rules that failed; in the detail each device with numbers."""
         row = self.state.ledger.table.row_of.get(node, -1)
         if row >= 0 and not self.open_to(cls, np.array([row], np.intp))[0]:
-            elsewhere = any(self._selector(one) is not None for one in cls.device_claims)
-            text = "node(s) cannot reach the devices of a claim" if elsewhere else "node(s) had no devices for claims"
-            return FitError(node, Short.NO_DEVICES, text)
+            if any(self._selector(one) is not None for one in cls.device_claims):
+                return FitError(node, Short.NO_DEVICES, "node(s) cannot reach the devices of a claim")
+            answer = self.on(cls, node)
+            if not isinstance(answer, Unallocated) or answer.cause is Cause.NODE:
+                return FitError(node, Short.NO_DEVICES, "node(s) had no devices for claims")
+            return FitError(node, Short.REQUEST, answer.text)  # a class that is not there, above all
         answer = self.on(cls, node)
         if answer is None:
             return FitError(node, Short.COUNT, "node(s) are still searched for the devices of claims")

@@ -229,8 +229,8 @@ class Placer:
 
     def _seen(self, cls: PodClass) -> Seen:
         state, terms = self.state, self.state.ledger.terms
-        claims = state.device_claims.seen_by(cls.device_claims)
-        return state.ledger.table.gains.end, terms.arrivals, state.volumes.version, terms.terminating, claims
+        claims, classes = state.device_claims.seen_by(cls.device_claims), state.device_claims.classes_version
+        return state.ledger.table.gains.end, terms.arrivals, state.volumes.version, terms.terminating, claims, classes
 
     def is_unschedulable(self, cls: PodClass) -> bool:
         """The queueing hint of a class. Return whether nothing that could help it has happened since it fitted nowhere: no row
@@ -240,6 +240,8 @@ class Placer:
         if seen is None:
             return False
         now, table = self._seen(cls), self.state.ledger.table
+        if cls.device_claims and seen[5] != now[5]:  # at the least it lacks something else than the class that was not there
+            return False
         came = cls.constraints.awaits_pods and seen[1] != now[1]
         storage = (bool(cls.constraints.claims) and seen[2] != now[2]) or seen[4] != now[4]
         left = cls.base is not cls and seen[3] != now[3]

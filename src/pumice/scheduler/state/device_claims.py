@@ -90,7 +90,8 @@ class DeviceClaims:
     _key_changes: int = 0
     _key_news: int = 0
     """Changes on which a pod that waits can count."""
-    _class_version: int = 0
+    classes_version: int = 0
+    """Changes of DeviceClasses, and of what the API server serves of claims."""
     _made: dict[str, str] = field(default_factory=dict)
     """The times at which classes were made."""
     _written_for: dict[str, str] = field(default_factory=dict)
@@ -493,12 +494,12 @@ class DeviceClaims:
 
     def revision(self, node: str) -> tuple[int, ...]:
         """Return a value that is another one whenever the node's devices, or what is in use of them, are."""
-        return (self._class_version, *(self.in_use.revisions[pool] for pool in sorted(self.slices.may_concern(node))))
+        return (self.classes_version, *(self.in_use.revisions[pool] for pool in sorted(self.slices.may_concern(node))))
 
     def _changed_everywhere(self) -> None:
         self.in_use.version += 1
         self.in_use.state += 1
-        self._class_version += 1
+        self.classes_version += 1
 
     def _refresh(self, uid: str, shown: tuple[Result, ...] | None, *, trial: bool = False) -> None:
         """Bring what the claim holds in line with its status, or else its decision."""

@@ -157,9 +157,9 @@ UNTRIED: Final = Attempt()
 """Of a job that the cycle has not looked at; only to be read."""
 
 
-Seen = tuple[int, int, int, int, int]
-"""The gains of nodes, the arrivals of pods, the changes of storage, the departures and the changes of claims that a class of pods
-has seen."""
+Seen = tuple[int, int, int, int, int, int]
+"""The gains of nodes, the arrivals of pods, the changes of storage, the departures and the changes of claims and of DeviceClasses
+that a class of pods has seen."""
 
 
 class _Resting(NamedTuple):
