@@ -75,11 +75,11 @@ def _is_right(world: World, answer: Answer) -> bool:
 
 
 def test_without_its_defects_kubernetes_takes_the_same_devices(allocator: Kubernetes) -> None:
-    print(_differences(0, 3000, allocator, without_defects=True))
+    print(_differences(0, 6000, allocator, without_defects=True))
 
 
 def test_differences_are_listed_and_decided(allocator: Kubernetes) -> None:
-    print(_differences(0, 2000, allocator, without_defects=False))
+    print(_differences(0, 4000, allocator, without_defects=False))
 
 
 @pytest.mark.parametrize("seed", [1070567, 1070727])
