@@ -24,12 +24,16 @@ from urllib.parse import urlencode, urlsplit
 from pumice_lab.apiserver import ADMIN, ApiServer, open_storage, serve
 from pumice_lab.apiserver.bodies import NODES_LIMIT
 from pumice_lab.apiserver.http_types import User
+from pumice_lab.first_objects import volcano_kinds
 
 Json = dict[str, Any]
 SPACE = "team"
 HOME = f"/api/v1/namespaces/{SPACE}"
 MAPS, PODS, THINGS = f"{HOME}/configmaps", f"{HOME}/pods", f"/apis/example.com/v1/namespaces/{SPACE}/things"
 BATCH, APPS = f"/apis/batch/v1/namespaces/{SPACE}", f"/apis/apps/v1/namespaces/{SPACE}"
+VOLCANO, FLOWS = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{SPACE}", f"/apis/flow.volcano.sh/v1alpha1/namespaces/{SPACE}"
+GROUPS, COMMANDS = "/apis/scheduling.volcano.sh/v1beta1", f"/apis/bus.volcano.sh/v1alpha1/namespaces/{SPACE}/commands"
+VOLCANO_GROUPS = [f"{group}.volcano.sh" for group in ("batch", "flow", "bus", "scheduling")]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -178,7 +182,65 @@ def _workload(rng: Random, kind: str) -> Hostile:
         "jobTemplate": {"spec": {"template": template}}}})  # fmt: skip
 
 
+NUMBERS = (2**31 - 1, 2**31, 2**63, 10**30, 1e30, -1, 1e308, 0)
+
+
+def _task(**more: Any) -> Json:
+    return {"name": "t", "replicas": 1, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}, **more}
+
+
+def _volcano_job(**spec: Any) -> Hostile:
+    return _post(f"{VOLCANO}/jobs", {"metadata": {"generateName": "v-"}, "spec": {"minAvailable": 1, **spec}})
+
+
+def _at_the_door(rng: Random) -> Hostile:
+    """What a pod's kubelet is asked through the server, of pods that run nowhere: long commands, many ports, odd logs."""
+    many = drawn(rng, 1000, 1)
+    what, asked = rng.choice([
+        ("exec", "&".join(["stdout=1", *(["command=" + "x" * rng.choice((1, 7))] * many)])),
+        ("attach", "stdin=1&stdout=1&tty=" + "1" * many), ("portforward", "&".join(f"ports={i}" for i in range(many))),
+        ("log", f"tailLines={rng.choice(NUMBERS)}&limitBytes={rng.choice(NUMBERS)}&sinceSeconds={2**62}&follow=1"),
+        ("log", "sinceTime=" + "2" * many), ("proxy/" + "../" * many, "")])  # fmt: skip
+    pod = rng.choice(["homeless", "none"])
+    return Hostile(rng.choice(["GET", "POST"]), f"{PODS}/{pod}/{what}?{asked}", headers=rng.choice([
+        {}, {"Connection": "Upgrade", "Upgrade": "SPDY/3.1", "X-Stream-Protocol-Version": "v4.channel.k8s.io"},
+        {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "x" * many}]))
+
+
 ROWS: dict[str, Callable[[Random], Hostile]] = {
+    "a Volcano job of many tasks": lambda d: _volcano_job(tasks=[_task(name=f"t{i}") for i in range(drawn(d, 20_000))]),
+    "a Volcano job of any number": lambda d: _volcano_job(minAvailable=d.choice(NUMBERS), maxRetry=d.choice(NUMBERS), tasks=[
+        _task(replicas=d.choice(NUMBERS), minAvailable=d.choice(NUMBERS))]),
+    "a Volcano job of many policies": lambda d: _volcano_job(tasks=[_task(policies=[
+        {"event": "PodFailed", "action": "RestartJob", "timeout": "1h"} for _ in range(drawn(d, 50_000))])]),
+    "a Volcano job of many plugins": lambda d: _volcano_job(tasks=[_task()], plugins={
+        f"p{i}": ["--a"] * d.choice((0, 3)) for i in range(drawn(d, 50_000))}),
+    "a Volcano job that depends on many": lambda d: _volcano_job(tasks=[_task(dependsOn={
+        "name": [f"t{i}" for i in range(drawn(d, 100_000))], "iteration": "all"})]),
+    "a Volcano cron job": lambda d: _post(f"{VOLCANO}/cronjobs", {"metadata": {"generateName": "w-"}, "spec": {
+        "schedule": d.choice(["* * * * *", ",".join(["1"] * drawn(d, 100_000)) + " * * * *", "@every 1ns"]),
+        "timeZone": d.choice(["../../etc/passwd", "A" * 1000]), "startingDeadlineSeconds": d.choice(NUMBERS),
+        "jobTemplate": {"spec": {"minAvailable": 1, "tasks": [_task()]}}}}),
+    "a PodGroup of many roles": lambda d: _post(f"{GROUPS}/namespaces/{SPACE}/podgroups", {
+        "metadata": {"generateName": "g-"}, "spec": {"minMember": d.choice(NUMBERS), "minTaskMember": {
+            f"t{i}": 1 for i in range(drawn(d, 100_000))}, "minResources": {"cpu": "9" * drawn(d, 100_000)}}}),
+    "a queue": lambda d: _post(f"{GROUPS}/queues", {"metadata": {"generateName": "q-"}, "spec": {
+        "weight": d.choice(NUMBERS), "capability": {f"a.b/c{i}": "1" for i in range(drawn(d, 50_000))}}}),
+    "a command of the bus": lambda d: _post(COMMANDS, {"metadata": {"generateName": "c-"}, "action": d.choice(
+        ["AbortJob", "x" * drawn(d, 1_000_000)]), "target": {
+            "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "u"}, "x": _keys(d, 50_000)}),
+    "a flow of many jobs": lambda d: _post(f"{FLOWS}/jobflows", {"metadata": {"generateName": "f-"}, "spec": {"flows": [
+        {"name": f"j{i}", "dependsOn": {"targets": [f"j{i + 1}", f"j{i - 1}"]}} for i in range(drawn(d, 30_000))]}}),
+    "a template of a job": lambda d: _post(f"{FLOWS}/jobtemplates", {"metadata": {"generateName": "t-"}, "spec": {
+        "minAvailable": d.choice(NUMBERS), "tasks": [_task(name=f"t{i}") for i in range(drawn(d, 10_000))]}}),
+    "the status of a Volcano job": lambda d: Hostile("PATCH", f"{VOLCANO}/jobs/none/status", _json(
+        {"status": {"taskStatusCount": {f"t{i}": {"phase": {"Running": 1}} for i in range(drawn(d, 50_000))}}}), MERGE),
+    "the status of a pod": lambda d: Hostile("PATCH", f"{PODS}/homeless/status", _json({"status": {"conditions": [
+        {"type": f"c{i}", "status": "True"} for i in range(drawn(d, 50_000))]}}), STRATEGIC),
+    "the door of a pod": _at_the_door,
+    "more at the door of a pod": _at_the_door,
+    "an ephemeral container": lambda d: Hostile("PATCH", f"{PODS}/homeless/ephemeralcontainers", _json({"spec": {
+        "ephemeralContainers": [{"name": f"e{i}", "image": "i"} for i in range(drawn(d, 20_000))]}}), STRATEGIC),
     "copies of all into itself": lambda d: _patch("a", _doubling(d), JSON_PATCH),
     "copies of a list of lists": lambda d: _patch("a", _many_copies(d), JSON_PATCH),
     "insertions at the front": lambda d: _patch("a", _front(d), JSON_PATCH),
@@ -391,7 +453,8 @@ async def attacked(seed: int) -> Any:
 
 
 def _before() -> Iterator[Hostile]:
-    things = [{"apiGroups": ["example.com"], "resources": ["*"], "verbs": ["*"]}]
+    things = [{"apiGroups": ["example.com", *VOLCANO_GROUPS], "resources": ["*"], "verbs": ["*"]},
+              {"apiGroups": [""], "resources": ["pods/status", "pods/ephemeralcontainers"], "verbs": ["*"]}]  # fmt: skip
     bound = {"metadata": {"name": "e"}, "subjects": [{"kind": "User", "name": "editor"}]}
     for path, body in (
         ("/api/v1/namespaces", {"metadata": {"name": SPACE}}),
@@ -401,7 +464,8 @@ def _before() -> Iterator[Hostile]:
         (f"{RBAC}/namespaces/{SPACE}/rolebindings", {**bound, "roleRef": {**ROLE, "name": "admin"}}),
         (f"{RBAC}/namespaces/{SPACE}/rolebindings", {
             **bound, "metadata": {"name": "t"}, "roleRef": {**ROLE, "kind": "Role", "name": "t"}}),
-        ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition()),
+        *(("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", each) for each in (definition(), *volcano_kinds())),
+        (PODS, {**_pod(), "metadata": {"name": "homeless"}}),
         (MAPS, _map("a", a="b")), (MAPS, _map("m", a="b")), (f"{HOME}/serviceaccounts", {"metadata": {"name": "robot"}}),
         (f"{HOME}/services", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 1}], "selector": {"a": "b"}}}),
         (THINGS, {**_thing(free=[{}]), "metadata": {"name": "t"}}),
