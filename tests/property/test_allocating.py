@@ -35,7 +35,7 @@ def test_no_annotation_and_no_request_breaks_the_desk(devices, left, time, phase
         at.prefer([odd], [f"{A}-0", f"{B}-1", "odd"], [], len(ids), allocated)
         decision = at.allocate([odd], ids, allocated)
         if isinstance(decision, Serve):
-            at.settled(decision)
+            at.committed(decision)
     at.sweep([odd])
 
 
@@ -83,7 +83,7 @@ def test_every_part_is_handed_out_exactly_once_and_to_its_own_container(case):
                 else:
                     lagging.pop(each.uid, None)
                 each.metadata.annotations.update(decision.patch.annotations)
-            at.settled(decision)
+            at.committed(decision)
             allocated.add((each.uid, f"c{i}"))
             call += 1
     assert set(handed.values()) == {1}

@@ -35,7 +35,7 @@ def test_whatever_owners_write_limits_stay_within_the_requests_and_cards_within_
         decision = at.allocate([pods[number], *pods[:number]], [f"i{n}" for n in range(count)], frozenset())
         if not isinstance(decision, Serve):
             continue
-        at.settled(decision)
+        at.committed(decision)
         assert len(decision.work.devices) == count
         env = decision.answer.env
         assert all(int(env[f"CUDA_DEVICE_MEMORY_LIMIT_{i}"].removesuffix("m")) <= memory for i in range(count))

@@ -112,7 +112,7 @@ def test_every_grant_over_an_advertised_inventory_is_accepted_by_the_nodes_answe
                     decision = decision.then(given.slices)
                     cut += 1
                 assert isinstance(decision, Serve), f"{meta}: {decision}"
-                desks[bind.node].settled(decision)
+                desks[bind.node].committed(decision)
                 served += 1
     assert min(served, cut) > 10, (served, cut, foreign)
 
@@ -139,7 +139,7 @@ def test_every_legacy_grant_is_accepted_by_the_nodes_answer() -> None:
                          "spec": {**obj["spec"], "nodeName": "n"}, "status": BOUND}  # fmt: skip
                 decision = allocator.allocate([convert(NodePod, bound)], units_of(amount))
                 assert isinstance(decision, Serve), decision
-                allocator.settled(decision)
+                allocator.committed(decision)
                 served += 1
     assert served > 40
 

@@ -113,7 +113,7 @@ class InLine(Allocator, ABC):
         line = first_in_line([work for work in found if work is not None], self.placed, self._owner)
         return self.answer(line[0], pods, ids) if line else None
 
-    def settled(self, served: Serve) -> None:
+    def committed(self, served: Serve) -> None:
         self._served.add((served.pod.uid, served.container.name))
 
     def unserved(self, served: Serve) -> None:

@@ -85,7 +85,7 @@ class Serve:
     """A line on what was handed out, for the log."""
     ids: frozenset[str] = frozenset()
     work: Any = None
-    """The allocator's own, to be seen again in ``settled``."""
+    """The allocator's own, to be seen again in ``committed``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ Decision = Serve | Repeat | Refuse | Conflict | Partition | Outdated
 class Allocator(Protocol):
     """One device type on one node: subclass it, for most of it has a default.
 
-    The server performs a decision in this order: directories, the pod's patch, ``settled``, the answer to the kubelet, the
+    The server performs a decision in this order: directories, the pod's patch, ``committed``, the answer to the kubelet, the
     lock. A process that dies in between has written nothing of it, or all of it for that pod alone.
     """
 
@@ -191,7 +191,7 @@ class Allocator(Protocol):
         is random in the answer follows from it."""
 
     @abstractmethod
-    def settled(self, served: Serve) -> None:
+    def committed(self, served: Serve) -> None:
         """The pod's annotations are written: the work is done."""
 
     def unserved(self, served: Serve) -> None:

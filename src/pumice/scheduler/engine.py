@@ -131,7 +131,7 @@ class Engine:
     def stirred(self) -> bool:
         """Return whether something has happened that a cycle should look at, whatever the time."""
         scheduling_queue, nominations = self.state.scheduling_queue, self.state.nominations
-        reported = scheduling_queue.dirty or scheduling_queue.settled or self.state.hyper_nodes.unreported
+        reported = scheduling_queue.dirty or scheduling_queue.recounted or self.state.hyper_nodes.unreported
         fitting = self.state.classes.seen.fitting
         refused = self.settings.delete_refused and self.state.pods.refused
         return bool(reported or refused or nominations.ripe or nominations.lapsed or fitting) or self.pressing

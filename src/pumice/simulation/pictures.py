@@ -34,7 +34,7 @@ class CardView:
 
 
 def cards_of(engine: Engine, nodes: Collection[str]) -> list[CardView]:
-    """Return the cards of these nodes as they are on the books."""
+    """Return the cards of these nodes as they are in the ledger."""
     found = []
     for table in engine.state.ledger.device_tables.values():
         for name in sorted(nodes & table.nodes.keys()):

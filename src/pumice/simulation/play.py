@@ -462,7 +462,7 @@ class Simulation:
 
     def fit_no_node(self) -> dict[str, str]:
         """Return the pods that wait and that no node would take were it empty, with the engine's reason. The play is over: all
-        that has a place is taken off the books."""
+        that has a place is taken off the ledger."""
         waiting = [run for run in self._living.values() if not run.node and run.arrived != -inf]
         if not waiting:
             return {}

@@ -56,7 +56,7 @@ def explained(engine: Engine, pod: Pod, now: float) -> bytes:
 
 
 def placed(engine: Engine, key: str) -> bytes | None:
-    """The same of a pod that holds a place, which costs no cycle and changes nothing; None for one that the books do not know as
+    """The same of a pod that holds a place, which costs no cycle and changes nothing; None for one that the ledger knows not as
     ours."""
     namespace, _, name = key.partition("/")
     found = explain_known(engine, namespace, name)

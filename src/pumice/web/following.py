@@ -1,4 +1,4 @@
-"""Follows a cluster: one list and watch a kind feeds an engine of this process, whose books the page shows. It decides nothing.
+"""Follows a cluster: one list and watch a kind feeds an engine of this process, whose ledger the page shows. It decides nothing.
 
 What the credentials may not list is left out, and said. A server that goes away leaves the last figures, with the time from which
 on they are old.
@@ -137,7 +137,7 @@ class Following:
         self.answered = self.clock.now()
 
     def _begin(self, found: Configuration) -> None:
-        """Begin with empty books. Raises BadInput."""
+        """Begin with an empty ledger. Raises BadInput."""
         self._configuration = self._situation = None
         self.engine = Engine(state=State(scheduler_names=found.scheduler_names))
         self._take(found)
@@ -193,13 +193,13 @@ class Following:
             version, engine = self.version, self.engine
             told = await self.asked(lambda: situation(engine, now))
             if self.engine is not engine:
-                return None  # of books that are forgotten
+                return None  # of a ledger that is forgotten
             if told is not None:
                 known = self._situation = version, self.clock.now(), situation_of(told)
             return None if known is None else known[2]
 
     async def asked(self, work: Callable[[], bytes]) -> bytes | None:
-        """The answer of a child with a copy of the books; None where it did not come, or no child could be had. However many
+        """The answer of a child with a copy of the ledger; None where it did not come, or no child could be had. However many
         ask, few children work at once."""
         try:
             async with asyncio.timeout(PATIENCE), self._children:

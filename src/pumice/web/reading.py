@@ -1,4 +1,4 @@
-"""The values of the page, read off an engine that the watches feed: its books are the ones by which the scheduler decides."""
+"""The values of the page, read off an engine that the watches feed: its ledger is the one by which the scheduler decides."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def _pieces(key: str, placement: Placement | None) -> Iterator[Held]:
 
 
 def uid_of(engine: Engine, key: str) -> str:
-    """The uid of a pod by namespace/name; empty where the books have no such pod."""
+    """The uid of a pod by namespace/name; empty where the ledger has no such pod."""
     state = engine.state
     task = next((task for task in state.tasks.values() if task.key == key), None)
     if task is not None:

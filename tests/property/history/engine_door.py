@@ -416,7 +416,7 @@ def unsettled(engine: Engine) -> Iterator[str]:
     """Jobs whose queue counts another amount as promised to them than they still lack."""
     for job in engine.state.jobs.values():
         counted = dict(job.inqueue), dict(job.elastic)
-        job.settle()
+        job.recount()
         if (dict(job.inqueue), dict(job.elastic)) != counted:
             yield f"{job.key} is promised {job.inqueue}, its queue counts {counted[0]}; elastic {job.elastic}, {counted[1]}"
 

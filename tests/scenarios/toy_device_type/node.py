@@ -64,7 +64,7 @@ class ToyAllocator(Allocator):
         patch = None if SERVED in pod.annotations else PatchPod.of(pod.metadata, {SERVED: "true"})
         return Serve(pod, container, Answer(env={"TOY_CARDS": ",".join(assigned)}), patch, summary=render(assigned))
 
-    def settled(self, served: Serve) -> None:
+    def committed(self, served: Serve) -> None:
         self._served.add(served.pod.uid)
 
     def kubelet_restarted(self) -> None:

@@ -46,20 +46,20 @@ class ForeignPrograms:
         self._over: set[tuple[Path, str]] = set()
         self._warned: dict[Path, str] = {}
 
-    def look(self, *, settled: bool = False) -> dict[str, str]:
-        """Why a card takes no pods, by UUID. ``settled``: wait for whoever is booking at this moment."""
+    def look(self, *, wait: bool = False) -> dict[str, str]:
+        """Why a card takes no pods, by UUID. ``wait``: wait for whoever is booking at this moment."""
         found: dict[str, list[str]] = {}
         for directory in self._directories:
-            for booking in self._living(directory, settled):
+            for booking in self._living(directory, wait):
                 for device in booking.devices:
                     cores = f"{device.cores} % of the cores" if device.cores else "no core limit"
                     found.setdefault(device.uuid, []).append(f"{booking.id} ({booking.who}, {device.memory} MiB, {cores})")
         others = self._others(self._directories) if self._others is not None else {}
         return {**others, **{uuid: f"held by `pumice run`: {', '.join(programs)}" for uuid, programs in found.items()}}
 
-    def _living(self, directory: Path, settled: bool) -> list[Booking]:
+    def _living(self, directory: Path, wait: bool) -> list[Booking]:
         try:
-            if settled:
+            if wait:
                 _wait_for_the_lock(directory)
             there = booked(directory)
             self._warned.pop(directory, None)

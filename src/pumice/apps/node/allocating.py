@@ -289,7 +289,7 @@ class AllocateHandler:
         meant = Meant(pod.uid, decision.container.name, number)
         notes = {**decision.answer.annotations, names.ANSWERED_FOR: meant.text}
         decision = replace(decision, answer=replace(self._links.mounted(decision.answer, number), annotations=notes))
-        await self._performer.settle(decision)
+        await self._performer.commit(decision)
         return message(decision.answer)
 
 

@@ -91,9 +91,9 @@ class CardWatch:
         if unsupported := sorted(uuid for uuid, trouble in troubles.items() if trouble == "unsupported"):
             log.warning("cards without health events, taken as healthy cards=%s", ",".join(unsupported))
 
-    async def settle(self) -> None:
+    async def learn_holders(self) -> None:
         """Learn of every program that began to book before now: called once our socket answers, which stops new ones."""
-        self._allocated = await self._call(lambda: self._foreign.look(settled=True))
+        self._allocated = await self._call(lambda: self._foreign.look(wait=True))
 
     async def run(self) -> None:
         """Keep looking until cancelled."""

@@ -136,7 +136,7 @@ class NamingHandler:
         """Have everybody's share there whom the record names: a boot empties the folder. Whose share cannot be made now is tried
         again later."""
         self._look(await self._record())
-        await self._settle_all()
+        await self._reconcile_all()
 
     async def keep(self) -> None:
         """Make shares as soon as the record says whose they are."""
@@ -146,7 +146,7 @@ class NamingHandler:
             if self._requested or self._due():
                 record = await self._record()
                 self._look(record)
-                await self._settle_all()
+                await self._reconcile_all()
                 self._sweep(record)
             pause = min(2 * pause, LAST_LOOK) if self._requested else FIRST_LOOK
             waits = self._own.clock.sleep(pause if self._requested else TRY_AGAIN if self.serving else SWEEP_EVERY)
@@ -241,10 +241,10 @@ class NamingHandler:
 
     # -- its share ---------------------------------------------------------------------------------------------------------
 
-    async def _settle_all(self) -> None:
+    async def _reconcile_all(self) -> None:
         for number, claim in list(self._claims.items()):
             if not (claim.done or claim.ended):
-                await self._settle(number, claim)
+                await self._reconcile(number, claim)
 
     async def _made_in_time(self, number: str, one: Recorded) -> str:
         """Why the share is not there; empty where it is."""
@@ -253,11 +253,11 @@ class NamingHandler:
             return f"its answer was given to container {claim.one.container} of pod UID {claim.one.pod} as well"
         with suppress(TimeoutError):
             async with asyncio.timeout(IN_TIME):
-                await self._settle(number, claim, starting=True)
+                await self._reconcile(number, claim, starting=True)
                 return claim.error
         return "its share is still being made"
 
-    async def _settle(self, number: str, claim: Claim, *, starting: bool = False) -> None:
+    async def _reconcile(self, number: str, claim: Claim, *, starting: bool = False) -> None:
         """Make the share unless it is there. ``starting``: the kubelet has asked for all that the pod needs."""
         async with claim.alone:
             if claim.ended or (claim.done and self._has(number, claim.one)):
@@ -322,12 +322,12 @@ class NamingHandler:
             await asyncio.to_thread(self._files.write, number, share_file(number, decision.answer))
         if decision.patch is not None and (refused := await self._performer.write(decision.patch)) is not None:
             return f"its annotations could not be written: {refused}"
-        await self._settled(claim, decision)
+        await self._committed(claim, decision)
         return ""
 
-    async def _settled(self, claim: Claim, decision: Serve) -> None:
+    async def _committed(self, claim: Claim, decision: Serve) -> None:
         if claim.due:
-            await self._performer.settle(decision)
+            await self._performer.commit(decision)
             claim.due = False
 
     # -- where it was guessed ----------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ class NamingHandler:
             await asyncio.to_thread(self._links.exchange, meant.number, _owner(one), decision.answer.own)
             log.info("exchanged pod=%s container=%s was taken for pod UID %s container %s",
                      pod.key, one.container, meant.pod, meant.container)  # fmt: skip
-        await self._settled(claim, decision)
+        await self._committed(claim, decision)
         return ""
 
     async def _checked(self, one: Recorded) -> str:

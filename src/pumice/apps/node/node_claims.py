@@ -195,7 +195,7 @@ class NodeClaims(ABC):
         return claim
 
     @abstractmethod
-    async def settle(self) -> None:
+    async def reconcile(self) -> None:
         """Bring together what is booked and what is there, now and again. Raises PumiceError."""
 
     # -- what the kubelet asks ---------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ class NodeClaims(ABC):
             pods = await self._pods()
             held = await self.annotated(pods)
             unknown = held.pop("", "")
-            held |= await in_thread(partial(self._foreign.look, settled=True))
+            held |= await in_thread(partial(self._foreign.look, wait=True))
             if all(share.admin for share in found.shares):
                 unknown = ""
             refused = unknown or crowded(whole, found, pods, others, self.serves)
@@ -357,7 +357,7 @@ class NodeClaims(ABC):
                 same = False
             if not same and (self._claims or (self._folder / self.book).exists()):
                 self._write(list(self._claims.values()))
-            await self.settle()
+            await self.reconcile()
             known, now = claims_held(self.kubelet_dir), self.clock.monotonic()
             left = [one for uid, one in self._claims.items() if uid not in (known or ())]
             vanished = [one for one in left if await self._vanished(one)] if known is not None or now >= self._look_at else []

@@ -185,9 +185,9 @@ class Performer:
             return False
         return True
 
-    async def settle(self, decision: Serve) -> None:
+    async def commit(self, decision: Serve) -> None:
         """Take a decision that is written into the books, tell of it, and give the lock back."""
-        self.allocator.settled(decision)
+        self.allocator.committed(decision)
         self.own.node_changed.fire()  # what was handed out is told on the node
         for note in decision.notes:
             await self.own.perform_soon(note, "telling of it", ANSWER)

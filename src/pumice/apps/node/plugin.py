@@ -86,7 +86,7 @@ class Plugin:
             tasks.create_task(handler.keep())
             await self._listening()
             shown = self._watch.unhealthy
-            await self._watch.settle()
+            await self._watch.learn_holders()
             if self._watch.unhealthy != shown:
                 self._show()
                 await self._announce()

@@ -1,8 +1,8 @@
 """``/explain?pod=NAMESPACE/NAME`` of the scheduler: the answer of ``pumice explain``, worked out in a process of its own.
 
-The process is forked off the scheduler and answers from the books as they stand: a question costs the scheduler a wait on a pipe
+The process is forked off the scheduler and answers from the ledger as it stands: a question costs the scheduler a wait on a pipe
 and never a part of a cycle. One question at a time; a few wait, and more than that are turned away. Pods that are not in the
-books are nobody's here, and cost nothing. Where others than this machine reach the page, it answers those who may get the pod.
+ledger are nobody's here, and cost nothing. Where others than this machine reach the page, it answers those who may get the pod.
 
 Serves the scheduler's metrics: a page is made in slices, so that cycles go on between them, and one that nothing has changed
 since is served again as it is.
@@ -67,7 +67,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 @dataclass(slots=True)
 class ExplainPage:
-    """``knows``: whether the books have the pod; ``known``: what they say of it as JSON, to be asked in a forked child."""
+    """``knows``: whether the ledger has the pod; ``known``: what it says of it as JSON, to be asked in a forked child."""
 
     knows: Callable[[str, str], bool]
     known: Callable[[str, str], bytes]

@@ -1,6 +1,6 @@
 """Placing a job by what it asks of the network: whole, behind one switch, the nearest that takes it (docs/reference/topology.md).
 
-Domains are tried from the lowest tier up, of one tier the one that plugins like best. Each trial stands on the live books and is
+Domains are tried from the lowest tier up, of one tier the one that plugins like best. Each trial stands on the live ledger and is
 taken back where the gang does not stand. A domain where it stands at once is better than a nearer one where it would wait.
 """
 

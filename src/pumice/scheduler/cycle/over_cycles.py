@@ -1,6 +1,6 @@
 """The search for places for a gang that takes longer than a cycle may: what was found is held, and the next cycle goes on.
 
-What is held stands on the books as a promise that nobody was told of. Once there are places for as many pods as the gang needs,
+What is held stands in the ledger as a nomination that nobody was told of. Once as many pods as the gang needs have places,
 each of them is taken again by a look at its own node alone, all in one cycle: nothing of the gang reaches the world before.
 """
 
@@ -76,7 +76,7 @@ class Held:
         return self.job.ready_count + self.places >= self.job.min_available and self.job.role_pipelined()
 
     def hold(self) -> None:
-        """Keep on the books what this cycle has found, and go on in the next one."""
+        """Keep in the ledger what this cycle has found, and go on in the next one."""
         cycle, state, statement = self.cycle, self.cycle.state, self.statement
         found = state.terminating.searches.setdefault(self.job, Search(action=ACTION))
         before, rows = {found.choices[uid].row for uid in found.choices}, dict[int, None]()

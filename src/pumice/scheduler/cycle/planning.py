@@ -1,8 +1,8 @@
 """Pods laid out together: those that wait for slices of cards (ADR 79), and gangs of unlike requests.
 
 A device type lays the pods out on the nodes that take them (``Planner``); what comes of it is a wish for each pod, a node and
-what to take there, which is tried by the ordinary way on the live books before any other choice. So nothing is booked that
-the books do not bear, and a wish that does not stand costs nothing. Whether a layout is any better is not believed but
+what to take there, which is tried by the ordinary way on the live ledger before any other choice. So nothing is booked that
+the ledger does not bear, and a wish that does not stand costs nothing. Whether a layout is any better is not believed but
 played.
 """
 
@@ -66,7 +66,7 @@ def _planner(cycle: Cycle, task: Task) -> Planner | None:
 def hints_for(
     cycle: Cycle, tasks: Sequence[Task], within: Rows | None = None, must: Collection[str] | None = None
 ) -> Hints:
-    """A layout of these pods as the books are now. ``must``: uids of those that come before all others; None: all are equal."""
+    """A layout of these pods as the ledger is now. ``must``: uids of those that come before all others; None: all are equal."""
     by_device_type: dict[str, list[Task]] = {}
     for task in tasks:
         by_device_type.setdefault(task.cls.device_requests[0].device_type, []).append(task)
@@ -171,7 +171,7 @@ def _stand_equal(cycle: Cycle, tasks: dict[Job, Task]) -> bool:
 
 
 def _play(cycle: Cycle, tasks: Sequence[Task], hints: Hints) -> dict[str, Got]:
-    """Return the pods that get a place in that order and by these wishes, with their shares. The books are then as they were."""
+    """Return the pods that get a place in that order and by these wishes, with their shares. The ledger is then as it was."""
     statement, placer, may = cycle.statement(), cycle.placer, cycle.framework.allocatable
     for task in tasks:
         job = task.job

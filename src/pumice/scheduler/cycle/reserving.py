@@ -159,7 +159,7 @@ def _nodes_for(cycle: Cycle, job: Job) -> frozenset[str]:
 
 
 def _free(cycle: Cycle, job: Job) -> Rows:
-    """Rows that may be held: not for another gang, nor too soon again, and nobody was promised a place there."""
+    """Rows that may be held: not for another gang, nor too soon again, and nobody was nominated there."""
     state = cycle.state
     table, reservations = state.ledger.table, state.reservations
     taken = {*reservations.rest, *state.ledger.nominated, *(node for found in reservations.held.values() for node in found.nodes)}

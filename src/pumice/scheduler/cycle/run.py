@@ -55,7 +55,7 @@ def activate(cycle: Cycle) -> None:
 
 def _give_up(cycle: Cycle) -> None:
     """Gangs stand on what is being released. A pod that does not go would starve all behind them: after a while its place
-    is promised to nobody until it is gone, which it and who stood on it are told."""
+    is given to nobody until it is gone, which it and who stood on it are told."""
     state = cycle.state
     for uid in state.terminating.take_overdue(cycle.now):
         if not state.ledger.give_up(uid):
@@ -99,7 +99,7 @@ def rest(cycle: Cycle) -> None:
     """Take back what did not reach the world, and move each tried job to where its verdict leads."""
     for job in {step.task.job: None for step in _let_go(cycle) if step.task is not None}:
         if job is not None and job.known:
-            job.settle()  # when it was settled last, those places counted as taken
+            job.recount()  # when it was counted last, those places counted as taken
     tried = {job: found for job, found in cycle.attempts.items() if found.tried}
     for job, found in tried.items():
         verdict = _verdict(cycle, job, found) if job.known else None
@@ -208,7 +208,7 @@ def run(cycle: Cycle, actions: list[tuple[str, Callable[[Cycle], None]]]) -> Pla
 def _open(cycle: Cycle) -> None:
     activate(cycle)
     for job in cycle.state.scheduling_queue.dirty:
-        job.settle()
+        job.recount()
     cycle.measures.plugins = cycle.framework.idle_times.copy()
     for plugin in cycle.framework.opening:
         before = cycle.tick()

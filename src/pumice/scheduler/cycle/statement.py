@@ -1,4 +1,4 @@
-"""A statement: tentative steps on the live books, taken back to any mark (Volcano pkg/scheduler/framework/statement.go).
+"""A statement: tentative steps on the live ledger, taken back to any mark (Volcano pkg/scheduler/framework/statement.go).
 
 Each step is a value: what was done to which pod, the ledger's receipt for it, and what the pod was before. There is one undo for
 all of them, last step first, after which ledger, job and queue are what they were. What becomes of a statement is decided
@@ -46,7 +46,7 @@ class Place(Struct, frozen=True):
 
 
 class Nomination(Struct, frozen=True):
-    """The pod is promised what is being released."""
+    """The pod is nominated for what is being released."""
 
     task: Task
     receipt: Receipt
@@ -55,7 +55,7 @@ class Nomination(Struct, frozen=True):
 
 
 class Evict(Struct, frozen=True):
-    """The pod shall go: it stays charged on its node, what it holds can be promised, and its queue has its share back."""
+    """The pod shall go: it stays charged on its node, what it holds can be nominated for, and its queue has its share back."""
 
     task: Task
     receipt: Receipt
@@ -64,7 +64,7 @@ class Evict(Struct, frozen=True):
 
 
 class Lift(Struct, frozen=True):
-    """The pod is off the books, for a question. ``task`` is None for one of another scheduler."""
+    """The pod is off the ledger, for a question. ``task`` is None for one of another scheduler."""
 
     task: Task | None
     receipt: Receipt
@@ -94,7 +94,7 @@ class Statement:
         self.framework.placed(task)
 
     def put_by(self) -> None:
-        """Keep beyond the cycle every place that was taken, as a promise for which nobody has to leave."""
+        """Keep beyond the cycle every place that was taken, as a nomination for which nobody has to leave."""
         for step in self.steps:
             if isinstance(step, Place):
                 self.state.nominations.put_by(step.task)
@@ -112,7 +112,7 @@ class Statement:
         self.framework.placed(task)
 
     def nominate(self, task: Task, choice: Choice) -> None:
-        """Promise a pending pod a place that is not free yet."""
+        """Nominate a pending pod for a place that is not free yet."""
         before = _before(task)
         receipt = self.state.ledger.pipeline(self._placement(task, choice))
         _move(task, Status.PIPELINED, choice.node, hopeless=task.hopeless)
@@ -131,7 +131,7 @@ class Statement:
         return True
 
     def lift(self, uid: str) -> None:
-        """Take a pod off the books that holds its place for good, whoever scheduled it."""
+        """Take a pod off the ledger that holds its place for good, whoever scheduled it."""
         task = self.state.tasks.get(uid)
         tentative = task is not None and task.status in (Status.ALLOCATED, Status.PIPELINED)
         receipt = None if tentative else self.state.ledger.lift(uid)

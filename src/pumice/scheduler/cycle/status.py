@@ -40,11 +40,11 @@ REWRITE_AFTER = 30.0
 def close(cycle: Cycle) -> list[SchedulerEffect]:
     """Effects for every job that changed or was tried in this cycle."""
     effects: list[SchedulerEffect] = []
-    queues: set[str] = set(cycle.state.scheduling_queue.settled)
+    queues: set[str] = set(cycle.state.scheduling_queue.recounted)
     for job in cycle.looked_at():
         if not job.known:
             continue
-        job.settle()
+        job.recount()
         queues.add(job.queue.name)
         if not sharding.speaks_for(cycle, job):
             continue

@@ -75,7 +75,7 @@ def _ask_for_untried(cycle: Cycle) -> None:
 
 
 def _despair(cycle: Cycle, task: Task, hopeless: bool) -> None:
-    """Let a pod that no node can ever hold keep nothing from others: neither a share of its queue nor its job's promise."""
+    """Let a pod that no node can ever hold keep nothing from others: neither a share of its queue nor its job's reservation."""
     job = task.job
     if job is None or task.hopeless is hopeless:
         return
@@ -160,7 +160,7 @@ class Outcome(Enum):
     """The outcome of one pod's try."""
 
     PLACED = auto()
-    """It has a place, or is promised one."""
+    """It has a place, or is nominated for one."""
     REFUSED = auto()
     LEFT = auto()
     """Its queue cannot take it, or another pod of its role was refused."""
@@ -169,7 +169,7 @@ class Outcome(Enum):
 def attempt(
     cycle: Cycle, statement: Statement, task: Task, may: May, failed_roles: Collection[str] = (), within: Rows | None = None
 ) -> Outcome:
-    """Place one pod, or promise it a place; else its reason is recorded."""
+    """Place one pod, or nominate it for a place; else its reason is recorded."""
     placer, job = cycle.placer, task.job
     assert job is not None
     among = cycle.among(task, within)

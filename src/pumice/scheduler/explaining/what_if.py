@@ -1,6 +1,6 @@
 """What-if questions, answered by the scheduler's own filter and queues: would this pod, changed or with others gone, be placed?
 
-Meant for an engine of one's own: pods are taken off the books and put back.
+Meant for an engine of one's own: pods are taken off the ledger and put back.
 
 The victims for a pending pod, and why others stay: preempt and reclaim, tried and discarded.
 """
@@ -58,7 +58,7 @@ class Payer:
 
     @contextmanager
     def standing_for(self, cls: PodClass) -> Iterator[Accept]:
-        """Inside, the queue's books hold the pod as one of that class. Yields whether the queue may be charged for a choice of
+        """Inside, the queue's usage counts the pod as one of that class. Yields whether the queue may be charged for a choice of
         cards."""
         aside = self.task.aside or (self.task.job is not None and self.task.job.stalled)
         self._ask(self.task.cls, -1, aside)

@@ -88,7 +88,7 @@ class Placer:
                 if scores is None:
                     self._kept.drop(cls.base)
                 return None
-            choice = self._settle(cls, kept, row)
+            choice = self._chosen_on(cls, kept, row)
             if choice is None and cls in self.evaluation.claims.late:
                 return best  # without one the search goes on in the next cycle
             if choice is None:
@@ -135,7 +135,7 @@ class Placer:
     def as_wished(
         self, cls: PodClass, node: str, where: Any, accept: Callable[[Choice], bool] | None, among: Among | None
     ) -> Choice | None:
-        """The choice that was planned for a pod of this class, where it stands on the books as they are."""
+        """The choice that was planned for a pod of this class, where it stands in the ledger as it is."""
         row = self.state.ledger.table.row_of.get(node, -1)
         (device_request,) = cls.device_requests
         device_table = self.state.ledger.device_tables[device_request.device_type]
@@ -338,11 +338,11 @@ class Placer:
 
     def _future_claims(self, cls: PodClass, node: str, shares: Sequence[Allocation]) -> Found | None:
         ledger = self.state.ledger
-        answer = self.evaluation.claims.in_future(cls, node, ledger.leaving(node), ledger.promised_claims(node), shares)
+        answer = self.evaluation.claims.in_future(cls, node, ledger.leaving(node), ledger.nominated_claims(node), shares)
         return None if isinstance(answer, Unallocated) else answer
 
     def refused_in_future(self, cls: PodClass, rows: Rows) -> NDArray[np.bool_]:
-        """Which of the rows a filter refuses once what terminates there is gone, and whoever was promised a place is there."""
+        """Which of the rows a filter refuses once what terminates there is gone, and whoever was nominated is there."""
         constraints, refused = cls.constraints, np.zeros(len(rows), bool)
         minded = constraints.ports or constraints.claims or self.framework.constrains(self.state, cls, Part.PODS)
         with self.state.ledger.as_nominated() if minded else nullcontext():
@@ -363,7 +363,7 @@ class Placer:
             allocations.append(fit.allocation)
         return tuple(allocations)
 
-    def _settle(self, cls: PodClass, kept: ClassState, row: int) -> Choice | None:
+    def _chosen_on(self, cls: PodClass, kept: ClassState, row: int) -> Choice | None:
         """Choose the cards on that row; None when the exact look finds that they do not fit after all."""
         found = kept.chosen.get(row)
         if found is None:
@@ -434,7 +434,7 @@ class Placer:
         return self._hopeless.get(cls) == self.state.ledger.table.version
 
     def still_holds(self, cls: PodClass, why: Why) -> None:
-        """The books are as they were when ``why`` was said: what an explanation tried since is taken back."""
+        """The ledger is as it was when ``why`` was said: what an explanation tried since is taken back."""
         self._reported = self._moment(cls), why
 
     def _moment(self, cls: PodClass) -> tuple[PodClass, int, int, int, int, int]:

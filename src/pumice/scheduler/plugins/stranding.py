@@ -75,7 +75,7 @@ class StrandedCards:
     """Kinds of cards by their numbers; 0 stands for no card."""
     _numbers: dict[FreeCard, int] = field(default_factory=dict)
     _written: dict[tuple[CardFacts, int, int, int], int] = field(default_factory=dict)
-    """The same numbers by what the books say of a card: its facts, and of it in use memory, cores and shares."""
+    """The same numbers by what the ledger says of a card: its facts, and of it in use memory, cores and shares."""
     _of_kinds: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 4, 0)))
     """The use of each kind of card to the shapes."""
     _left_of_kinds: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))
@@ -331,7 +331,7 @@ class StrandedCards:
         devices = self.device_table.devices_on(row)
         if devices is None:
             return ()
-        # from the books, not from their arrays: those follow when many rows are looked at
+        # from the ledger, not from their arrays: those follow when many rows are looked at
         of_cards, known = zip(devices.facts, devices.usages, strict=False), self._written.get
         found = [known((facts, usage.memory, usage.cores, usage.shares)) for facts, usage in of_cards]
         if None in found:

@@ -280,7 +280,7 @@ class DeviceTable:
         return self.states.ids[rows]
 
     def devices_on(self, row: int) -> NodeDevices | None:
-        """Return the books of the node of that row; None where there are none."""
+        """Return the node's cards of that row; None where there are none."""
         name = self._names.get(row)
         return None if name is None else self.nodes[name]
 

@@ -28,7 +28,7 @@ class ClaimedCards:
     """The claims that hold something of the card."""
     _known: dict[str, dict[DeviceID, tuple[Card, ...]]] = field(default_factory=dict)
     _aside: set[str] = field(default_factory=set)
-    """Claims that are off the books for a question."""
+    """Claims that are off the ledger for a question."""
 
     def holds(self, claim: str, results: Iterable[Result], *, gain: bool) -> None:
         """Look anew at what a claim holds."""

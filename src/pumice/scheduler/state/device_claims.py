@@ -101,7 +101,7 @@ class DeviceClaims:
     _named_by_class: bool = False
     """Some pod asked for a resource that is named after a class."""
     _lifted: set[str] = field(default_factory=set)
-    """Pods that are off the books for a question."""
+    """Pods that are off the ledger for a question."""
 
     def __post_init__(self) -> None:
         self.in_use = DevicesInUse(self.table, self.slices)

@@ -1,6 +1,6 @@
 """One node's cards and what is booked on each, exactly: who holds what. The arithmetic of the ledger, without arrays.
 
-``pumice run`` decides with these alone; the scheduler's books (``cards``) repeat their sums as arrays.
+``pumice run`` decides with these alone; the scheduler's ledger (``cards``) repeats their sums as arrays.
 """
 
 from __future__ import annotations

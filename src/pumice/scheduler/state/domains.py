@@ -125,7 +125,7 @@ def grow(hyper_nodes: Iterable[HyperNode], row_of: Mapping[str, int], labels: La
     claims = {claim.name: claim for claim in sorted(map(Claim, hyper_nodes), key=lambda claim: claim.seniority)}
     for claim in claims.values():
         _read(claim, claims, row_of, labels)
-    _settle(claims, {row: name for name, row in row_of.items()})
+    _resolve(claims, {row: name for name, row in row_of.items()})
     top = max((claim.tier for claim in claims.values()), default=0) + 1
     root = Domain("", top, _rows(row_of.values()), frozenset(row_of.values()))
     domains: dict[str, Domain] = {}
@@ -254,7 +254,7 @@ def _repeats(parsed: Any, *, inside: bool) -> Iterator[bool]:
 # -- where two HyperNodes claim one node -------------------------------------------------------------------------------
 
 
-def _settle(claims: Mapping[str, Claim], names: Mapping[int, str]) -> None:
+def _resolve(claims: Mapping[str, Claim], names: Mapping[int, str]) -> None:
     """A node that HyperNodes of different branches claim is the oldest one's."""
     claimed: dict[int, list[Claim]] = {}
     for claim in claims.values():

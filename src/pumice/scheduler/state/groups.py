@@ -33,7 +33,7 @@ class QueueTree:
     _usage: dict[QueueState, Vector] = field(default_factory=dict)
     _awaited: dict[QueueState, Vector] = field(default_factory=dict)
     _started: dict[QueueState, Vector] = field(default_factory=dict)
-    """Promises to Inqueue jobs, without what they hold beyond their minimum (inqueue less elastic)."""
+    """Amounts reserved for Inqueue jobs, without what they hold beyond their minimum (inqueue less elastic)."""
     _everything: Vector = field(default_factory=dict)
     _touched: dict[QueueState, None] = field(default_factory=dict)
     _moved: dict[QueueState, None] = field(default_factory=dict)
@@ -179,7 +179,7 @@ def drop_group(job: Job) -> None:
         first = min(job.tasks.values(), key=lambda task: task.name, default=None)
         job.min_available, job.role_minimum = 1, NOTHING
         job.priority = 0 if first is None else first.priority
-    job.settle()
+    job.recount()
     job.weigh()
 
 

@@ -359,7 +359,7 @@ class Job(Gang[Task], eq=False):
         if counts and task.amounts != before:
             self._charge(before, -1)
             self._charge(task.amounts, 1)
-            self.settle()
+            self.recount()
         if shared_claims is not None and shared_claims != task.shared_claims:
             if counts:
                 self._share(task, -1)
@@ -405,8 +405,8 @@ class Job(Gang[Task], eq=False):
             self._ask(task, sign)
             self._keep(task, sign)
 
-    def settle(self) -> None:
-        """Bring the job's share of its queue's promises up to date (Volcano pkg/scheduler/plugins/proportion: inqueue and
+    def recount(self) -> None:
+        """Bring up to date what its queue counts of the job (Volcano pkg/scheduler/plugins/proportion: inqueue and
         elastic)."""
         inqueue = elastic = NOTHING
         if self.min_resources is not None and not self.resting:
@@ -431,16 +431,16 @@ class Job(Gang[Task], eq=False):
             self.queue.stir()
             self.inqueue = shared(inqueue)
 
-    def promise_minimum(self) -> None:
-        """Enqueued: its minimum is promised."""
+    def reserve_minimum(self) -> None:
+        """Enqueued: its minimum is reserved for it in its queue."""
         self.phase, self.resting = INQUEUE, False
         if self.min_resources is not None:
-            self.settle()
+            self.recount()
 
     def rest(self) -> None:
-        """End the promise of what it could not take."""
+        """End the reservation of what it could not take."""
         self.resting = True
-        self.settle()
+        self.recount()
 
     @property
     def known(self) -> bool:

@@ -93,7 +93,7 @@ class Ledger:
     placements: dict[str, Placement] = field(default_factory=dict)
     by_node: dict[str, dict[str, Placement]] = field(default_factory=dict)
     pipelined: dict[str, Placement] = field(default_factory=dict)
-    """Promises on resources that are being released; those that are not kept end with the cycle."""
+    """Nominations for resources that are being released; those that are not kept end with the cycle."""
     nominated: dict[str, dict[str, Placement]] = field(default_factory=dict)
     terms: TermIndex = field(default_factory=TermIndex)
     device_claims: DeviceClaims = field(init=False)
@@ -176,7 +176,7 @@ class Ledger:
         return {uid for uid, allocated in self.by_node.get(node, {}).items() if allocated.state in LEAVING}
 
     def give_up(self, uid: str) -> bool:
-        """Promise nobody any more what a terminating pod holds. True: it was counted on until now."""
+        """Give nobody any more what a terminating pod holds. True: it was counted on until now."""
         placement = self.placements.get(uid)
         if placement is None or placement.state not in LEAVING:
             return False
@@ -194,7 +194,7 @@ class Ledger:
         return True
 
     def lift(self, uid: str) -> Receipt | None:
-        """Take a pod off the books for as long as a question is asked. None when it holds nothing."""
+        """Take a pod off the ledger for as long as a question is asked. None when it holds nothing."""
         placement = self.placements.get(uid)
         if placement is None:
             return None
@@ -233,10 +233,10 @@ class Ledger:
         if row is not None and placement.features is not None:
             self.terms.go(row, placement.features, sign)
 
-    # -- promises on the future ---------------------------------------------------------------------------------
+    # -- nominations -----------------------------------------------------------------------------------------------
 
     def pipeline(self, placement: Placement) -> Receipt:
-        """Promise resources that are being released. Cards are promised too, no lock and no Binding follow (D-33)."""
+        """Nominate a pod for resources that are being released. Cards count too, no lock and no Binding follow (D-33)."""
         self.pipelined[placement.uid] = placement
         self.nominated.setdefault(placement.node, {})[placement.uid] = placement
         row = self.table.row_of.get(placement.node)
@@ -265,7 +265,7 @@ class Ledger:
             self.terms.pretend([(row, placement.features, sign, 0)])
 
     def keep_nomination(self, uid: str) -> None:
-        """The promise outlives the cycle: until it is taken back its room is held in the present too, on top of what is still
+        """The nomination outlives the cycle: until it is taken back its room is held in the present too, on top of what is still
         there, so that nobody slips in while one pod after the other leaves. Cards that are cut for it take nobody else: what
         leaves them is cut otherwise."""
         nomination = self.pipelined[uid]
@@ -285,7 +285,7 @@ class Ledger:
         )
 
     def put_by(self, uid: str) -> None:
-        """A place on trial becomes a promise that is kept, for which nobody has to leave."""
+        """A place on trial becomes a nomination that is kept, for which nobody has to leave."""
         placement = self.placements[uid]
         nomination = self.pipelined[uid] = copy(placement)
         self.nominated.setdefault(placement.node, {})[uid] = nomination
@@ -300,7 +300,7 @@ class Ledger:
         placement.features = None
 
     def take_up(self, uid: str) -> Receipt:
-        """A kept promise becomes a place on trial: its room was held all the while."""
+        """A kept nomination becomes a place on trial: its room was held all the while."""
         nomination, placement = self.pipelined.pop(uid), self.placements[uid]
         there = self.nominated[nomination.node]
         del there[uid]
@@ -318,7 +318,7 @@ class Ledger:
         return self._receipt(uid, "reserve", None)
 
     def kept_nominations(self, node: str) -> list[str]:
-        """Pods to which room of that node is promised beyond the cycle."""
+        """Pods that are nominated on that node beyond the cycle."""
         return [uid for uid in self.nominated.get(node, ()) if uid in self.placements]
 
     def leaving(self, node: str) -> list[str]:
@@ -326,7 +326,7 @@ class Ledger:
         return [*self.going(node), *self.kept_nominations(node)]
 
     def future_cards(self, device_type: str, node: str, gone: Iterable[str]) -> NodeCards:
-        """Return the node's cards when these pods are gone, and those that were promised a place there have it."""
+        """Return the node's cards when these pods are gone, and those that are nominated there have come."""
         plus = {
             uid: allocation
             for uid, allocated in self.nominated.get(node, {}).items()
@@ -335,7 +335,7 @@ class Ledger:
         }
         gone = [*gone]
         placed = [one for uid in gone if uid in self.placements for one in self.placements[uid].claims]
-        for one in self.promised_claims(node):
+        for one in self.nominated_claims(node):
             if (closed := _cards_of(one)) and one.allocation is not None:
                 doubts = tuple(Refusal(uuid, f"it is promised to claim {one.key}") for uuid in closed)
                 plus[one.uid] = Allocation(device_type, node, (), self._of_node(device_type, node, doubts))
@@ -426,8 +426,8 @@ class Ledger:
         ]
         return moves
 
-    def promised_claims(self, node: str) -> list[Reserved]:
-        """Return what is promised there of devices for claims."""
+    def nominated_claims(self, node: str) -> list[Reserved]:
+        """Return what is nominated there of devices for claims."""
         return [one for allocated in self.nominated.get(node, {}).values() for one in allocated.claims]
 
     # -- nodes --------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Moves that the action defrag carries out: one plan at a time, and the places that are held for the pods that it moves.
 
-A place is held on the books until the pod that is made anew has it. Nothing of it is written anywhere: a scheduler that is killed
-forgets it, and with it what was held.
+A place is held in the ledger until the pod that is made anew has it. Nothing of it is written anywhere: a scheduler that is
+killed forgets it, and with it what was held.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Step:
 
     @property
     def hold(self) -> str:
-        """Under which uid its place stands on the books."""
+        """Under which uid its place stands in the ledger."""
         return f"held for {self.key} ({self.uid})"
 
     def owns(self, task: Task) -> bool:

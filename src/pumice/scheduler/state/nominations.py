@@ -45,12 +45,12 @@ class Nominations:
     seen: int = -1
     """The placer's news at which those who wait were last offered what is free."""
     lapsed: list[Task] = field(default_factory=list)
-    """Pods that were promised a place in vain: their nomination is still to be taken back."""
+    """Pods that were nominated in vain: their nomination is still to be taken back."""
     _awaited: dict[str, dict[str, None]] = field(default_factory=dict)
     """By who is to leave, the pods that wait for it."""
 
     def keep(self, task: Task, awaits: Iterable[str]) -> None:
-        """A pod that was promised a place in this cycle keeps it."""
+        """A pod that was nominated in this cycle keeps it."""
         self.ledger.keep_nomination(task.uid)
         found = self.kept[task.uid] = Nominated(task, task.node, set(awaits))
         task.nominated = found.node
@@ -74,14 +74,14 @@ class Nominations:
         self.seen = -1
 
     def stays(self, uid: str) -> None:
-        """A pod does not go after all: whoever was promised its place must look for another."""
+        """A pod does not go after all: whoever was nominated for its place must look for another."""
         self.answered()
         for claimant in list(self._awaited.get(uid, ())):
             if claimant in self.kept:
                 self.lapse_job(self.kept[claimant].task)
 
     def lapse_job(self, task: Task) -> None:
-        """The promise holds no longer, nor do those of its gang, which would wait for it in vain."""
+        """The nomination holds no longer, nor do those of its gang, which would wait for it in vain."""
         members = [task] if task.job is None else [t for t in task.job.tasks.values() if t.uid in self.kept]
         for member in members:
             self.lapse(member)
@@ -98,7 +98,7 @@ class Nominations:
         self.scheduling_queue.released()
 
     def withdraw(self, task: Task) -> None:
-        """The same of a promise of which nobody was told."""
+        """The same of a nomination of which nobody was told."""
         self.forget(task.uid)
         task.node = task.nominated = ""
         if task.job is not None:
@@ -114,7 +114,7 @@ class Nominations:
             self.ripe[found.task.job] = None
 
     def forget(self, uid: str) -> None:
-        """Drop a promise."""
+        """Drop a nomination."""
         found = self.kept.pop(uid, None)
         if found is None:
             return
@@ -131,7 +131,7 @@ class Nominations:
         self.kept[task.uid] = Nominated(task, task.node, set())
 
     def take_up(self, task: Task) -> Receipt:
-        """The pod has on trial what it was promised, for which nobody has to leave."""
+        """The pod has on trial that for which it was nominated, for which nobody has to leave."""
         assert not self.kept[task.uid].awaits, "its place is not free yet"
         del self.kept[task.uid]
         return self.ledger.take_up(task.uid)
@@ -168,8 +168,8 @@ class Eviction:
 
 @dataclass(slots=True)
 class Search:
-    """The search so far for a job of which not all pods have been tried: who shall go, and who was promised a place for it.
-    It is held on the books from cycle to cycle as if it were told, and nobody was told yet."""
+    """The search so far for a job of which not all pods have been tried: who shall go, and who was nominated for it.
+    It is held in the ledger from cycle to cycle as if it were told, and nobody was told yet."""
 
     leaving: dict[str, str] = field(default_factory=dict)
     """Uids of pods, with the nodes that they leave."""

@@ -234,7 +234,7 @@ class Pods:
         self.bookings.tidy()
 
     def _has_its_place(self, task: Task, pod: Pod, kind: Kind) -> bool:
-        """Return whether a place was assumed or promised for a pod that is told to wait: a stale event must not undo that
+        """Return whether a place was assumed or nominated for a pod that is told to wait: a stale event must not undo that
         (Volcano pkg/scheduler/cache)."""
         if task.status in (Status.BINDING, Status.BOUND, Status.ALLOCATED):
             return True
@@ -293,7 +293,7 @@ class Pods:
             self.scheduling_queue.rest(task.job, QueueEvent.WRITE_REFUSED, Hint(now + SHUT))
 
     def _still_nominated(self, task: Task, pod: Pod, kind: Kind) -> bool:
-        """Return whether the pod, which is promised a place, still asks for what it was promised."""
+        """Return whether the pod, which is nominated, still asks for what it was promised."""
         if self.classes.of(pod, kind) is task.cls and not pod.spec.scheduling_gates:
             task.pod = pod
             return True

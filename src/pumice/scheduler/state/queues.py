@@ -68,7 +68,7 @@ class QueueRecord:
     """Fields of its object that have no effect yet."""
     allocated: Vector = field(default_factory=dict)
     awaited: Vector = field(default_factory=dict)
-    """Amounts promised to its pods that are still being released."""
+    """Amounts nominated for its pods that are still being released."""
     let_in: Vector = field(default_factory=dict)
     """Amounts kept for pending pods that it let through their gates."""
     pending: Vector = field(default_factory=dict)

@@ -177,7 +177,7 @@ LEAVING: Final = 300.0
 @dataclass(frozen=True, slots=True)
 class Patience:
     """The time that others must wait for what one job was promised, in seconds. Upstream waits for ever; the configuration may
-    bound it. ``nomination``: an Inqueue job that found no room keeps the promise of its minimum for so long."""
+    bound it. ``nomination``: an Inqueue job that found no room keeps the reservation of its minimum for so long."""
 
     nomination: float = FOR_EVER
     leaving: float = LEAVING
@@ -217,7 +217,7 @@ class SchedulingQueue:
     """Classes that no node can hold, whatever leaves, by the version of the nodes of which that was found."""
     dirty: dict[Job, None] = field(default_factory=dict)
     """Jobs whose status must be looked at when the cycle closes."""
-    settled: dict[str, None] = field(default_factory=dict)
+    recounted: dict[str, None] = field(default_factory=dict)
     """Queues whose sums changed through jobs that have no status to write."""
     unexplained: dict[PodClass, dict[Task, None]] = field(default_factory=dict)
     """Pods that fitted nowhere and whose reason is still to be worked out: beside the placing, not in its way."""
@@ -233,7 +233,7 @@ class SchedulingQueue:
     _by_class: dict[PodClass, dict[Job, None]] = field(default_factory=dict)
     """Of those, the ones whose hint names classes."""
     _inqueue_until: dict[Job, float] = field(default_factory=dict)
-    """Inqueue jobs that were tried in vain, and when the promise of their minimum ends, where it does; the earliest first."""
+    """Inqueue jobs that were tried in vain, and when the reservation of their minimum ends, where it does; the earliest first."""
     _cycle_at: float = FOR_EVER
     """When time alone changes what some plugin says; plugins set it in each cycle."""
     _next_due: float = FOR_EVER
@@ -257,8 +257,8 @@ class SchedulingQueue:
         """Something of the job changed. One without PodGroup and without pending pods (a running bare pod, most often) has
         no status to write and nothing to try: only its queue's status is due."""
         if job.group is None and not job.pending:
-            job.settle()
-            self.settled[job.queue.name] = None
+            job.recount()
+            self.recounted[job.queue.name] = None
             if job in self._resting:
                 self.activate(job)
             return
@@ -275,7 +275,7 @@ class SchedulingQueue:
             self._resting[job] = _Resting(JobState.NOMINATED, NO_HINT)
 
     def released(self) -> None:
-        """Resources were released or promises changed: jobs that wait for that may try again in the next cycle."""
+        """Resources were released or nominations changed: jobs that wait for that may try again in the next cycle."""
         self._released = True
 
     def released_to(self, jobs: Iterable[Job]) -> None:
@@ -288,7 +288,7 @@ class SchedulingQueue:
 
     def write_queues(self, names: Iterable[str]) -> None:
         """The status of these queues, and of those above them, may have to be written."""
-        self.settled.update(dict.fromkeys(names))
+        self.recounted.update(dict.fromkeys(names))
 
     def forget(self, job: Job) -> None:
         """Nothing is left of the job."""
@@ -397,9 +397,9 @@ class SchedulingQueue:
         self.attempts.clear()
         self.unschedulable_now.clear()
         self.dirty.clear()
-        self.settled.clear()
+        self.recounted.clear()
 
-    # -- lending, and promises of Inqueue jobs --------------------------------------------------------------------
+    # -- lending, and reservations of Inqueue jobs -----------------------------------------------------------------
 
     def lend_later(self) -> None:
         """There is no time to lend in this cycle."""
@@ -412,7 +412,7 @@ class SchedulingQueue:
             self.released()
 
     def bound_inqueue(self, job: Job, now: float) -> None:
-        """The Inqueue job was tried in vain: the promise of its minimum ends after a while."""
+        """The Inqueue job was tried in vain: the reservation of its minimum ends after a while."""
         if job.inqueue and job.phase == INQUEUE and self.patience.nomination < FOR_EVER:
             self._inqueue_until.setdefault(job, now + self.patience.nomination)
 
@@ -467,7 +467,7 @@ class SchedulingQueue:
 
     @property
     def due(self) -> float:
-        """Return the earliest time at which a job, a promise or a plugin needs a cycle; infinity where none does."""
+        """Return the earliest time at which a job, a reservation or a plugin needs a cycle; infinity where none does."""
         first = next(iter(self._inqueue_until.values()), FOR_EVER)
         return min(self._next_due if self._timed else FOR_EVER, self._cycle_at, first)
 

@@ -54,7 +54,7 @@ _SHOWN = frozenset({Status.BOUND, Status.RUNNING, Status.RELEASING, Status.SUCCE
 MOVES: Mapping[Status, frozenset[Status]] = {
     Status.PENDING: _SHOWN | {Status.ALLOCATED, Status.PIPELINED},
     Status.ALLOCATED: frozenset({Status.BINDING, Status.PENDING, Status.PIPELINED}),  # no event comes between a trial and its end
-    Status.PIPELINED: _SHOWN | {Status.PENDING, Status.ALLOCATED},  # a promise outlives the cycle
+    Status.PIPELINED: _SHOWN | {Status.PENDING, Status.ALLOCATED},  # a nomination outlives the cycle
     Status.BINDING: _SHOWN | {Status.PENDING},
     Status.BOUND: _SHOWN,  # an event that shows it without a node is older
     Status.RUNNING: _SHOWN | {Status.PENDING},

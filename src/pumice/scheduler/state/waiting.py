@@ -18,7 +18,7 @@ def never(task: Task) -> bool:
 
 
 class Waiting:
-    """The reasons of one job as its books stand now; made afresh by whoever renders them."""
+    """The reasons of one job as it stands now; made afresh by whoever renders them."""
 
     __slots__ = ("_origin", "_text", "_whole", "job", "refusal")
 

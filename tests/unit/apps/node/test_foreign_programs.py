@@ -124,7 +124,7 @@ def test_a_settled_look_waits_for_whoever_is_booking(tmp_path: Path) -> None:
     lock = os.open(tmp_path / ".lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
     found: dict[str, str] = {}
-    looking = threading.Thread(target=lambda: found.update(ForeignPrograms([tmp_path]).look(settled=True)))
+    looking = threading.Thread(target=lambda: found.update(ForeignPrograms([tmp_path]).look(wait=True)))
     looking.start()
     book(tmp_path / "aside", FACTS, os.getpid(), A)
     os.rename(tmp_path / "aside" / "bookings.json", tmp_path / "bookings.json")

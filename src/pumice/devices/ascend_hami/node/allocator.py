@@ -182,8 +182,8 @@ class NpuAllocator(InLine):
         why = self._unhealthy.get(uuid) or claimed.get(uuid) or claimed.get("")
         return f"card {uuid} takes no pods: {why}" if why else ""
 
-    def settled(self, served: Serve) -> None:
-        super().settled(served)
+    def committed(self, served: Serve) -> None:
+        super().committed(served)
         self._given[served.pod.uid, served.container.name] = served.work
 
     def sweep(self, pods: Sequence[NodePod]) -> list[PatchPod]:

@@ -152,11 +152,11 @@ class NodeClaims(Driver):
     def _chips(self) -> list[str]:
         return [card.uuid for card in self.watch.facts]
 
-    async def settle(self) -> None:
+    async def reconcile(self) -> None:
         """Destroy slices that no claim has, and make again what has vanished under one."""
-        await self._settle(self._claims.values())
+        await self._reconcile(self._claims.values())
 
-    async def _settle(self, had: Iterable[PreparedClaim]) -> None:
+    async def _reconcile(self, had: Iterable[PreparedClaim]) -> None:
         """``had``: the claims as they were, whose slices are ours also where the journal of slices was lost."""
         owners, given = claims.owners(self._claims.values()), claims.given(had, self._number)
         state = await in_thread(partial(self._keeper.sweep, self._chips, _Holders(owners), {}, owners.keys(), given))
@@ -166,10 +166,10 @@ class NodeClaims(Driver):
     async def _drop(self, uids: Sequence[str]) -> None:
         before = self._claims
         with suppress(PumiceError):  # whoever is killed below leaves a journal that says whose slices these were
-            await self.settle()
+            await self.reconcile()
         await super()._drop(uids)
         if len(self._claims) < len(before):  # the next one may be for the same chip
-            await self._settle(before.values())
+            await self._reconcile(before.values())
 
     def _tell(self, state: State) -> None:
         for place in state.destroyed:

@@ -270,17 +270,17 @@ class VgpuAllocator(Allocator):
         self._matcher.kubelet_restarted()
         self._answers.clear()
 
-    def settled(self, served: Serve) -> None:
+    def committed(self, served: Serve) -> None:
         """The answer is kept for a repeated call."""
         work: Work = served.work
-        self._matcher.settle(work)
+        self._matcher.commit(work)
         self.record.note(work)
         if work.segment == INIT:
             self._mps_clients[work.pod.uid] = [(work.pod, work.container, device) for device in work.devices]
         self._answers[served.ids] = (served.pod.uid, served.answer)
 
     def unserved(self, served: Serve) -> None:
-        self._matcher.unsettle(served.work)
+        self._matcher.revert(served.work)
         self.record.forget(served.work)
         self._answers.pop(served.ids, None)
 

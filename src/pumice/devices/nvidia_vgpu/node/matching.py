@@ -170,7 +170,7 @@ class Matcher:
         self._served.clear()
         self._proposed = None
 
-    def settle(self, work: Work) -> None:
+    def commit(self, work: Work) -> None:
         """Remember that this work is done, before the cache of pods shows it."""
         served = self._served.setdefault(work.pod.uid, Served())
         if work.segment == INIT:
@@ -178,7 +178,7 @@ class Matcher:
         else:
             served.segments.add(work.segment)
 
-    def unsettle(self, work: Work) -> None:
+    def revert(self, work: Work) -> None:
         """That answer went to somebody else."""
         served = self._served.setdefault(work.pod.uid, Served())
         if work.segment == INIT:

@@ -91,7 +91,7 @@ class NodeClaims(Driver):
         self.worlds, self.mig = settings.worlds, mig
         self._holders = Holders()
         self._untold: dict[str, str] = {}
-        """Claims with slices on cards that were settled, whose files do not say which yet, and why not where that was logged."""
+        """Claims with slices on reconciled cards, whose files do not say which yet, and why not where that was logged."""
 
     def _index(self, uuid: str) -> int:
         return next((card.index for card in self.watch.facts if card.uuid == uuid), 0)
@@ -137,17 +137,17 @@ class NodeClaims(Driver):
         return await in_thread(partial(self.mig.cut, claim, holds))
 
     async def _bring_together(self, holds: Holds) -> None:
-        """Once a card: bring it and the journal together. The files of its claims are to be told (``_settle``)."""
+        """Once a card: bring it and the journal together. The files of its claims are to be told (``_reconcile``)."""
         cards = self._in_mig_mode()
-        new = self.mig.unsettled(cards)
+        new = self.mig.unreconciled(cards)
         for claim in self._claims.values():
             if any(share.slice is not None and share.card in new for share in claim.shares):
                 self._untold.setdefault(claim.uid, "")
-        await in_thread(partial(self.mig.settle, cards, holds))
+        await in_thread(partial(self.mig.reconcile, cards, holds))
 
-    async def settle(self) -> None:
-        """Settle cards that are new, and bring what came of it into the claims' files, from which containers start again."""
-        if not (self._untold or self.mig.unsettled(self._in_mig_mode())):
+    async def reconcile(self) -> None:
+        """Reconcile cards that are new, and bring what came of it into the claims' files, from which containers start again."""
+        if not (self._untold or self.mig.unreconciled(self._in_mig_mode())):
             return
         pods = await self._pods()
         await self._bring_together(self._holder(pods))
@@ -224,7 +224,7 @@ class ClaimSlices:
     def __init__(self, slices: Slices, journal: Journal) -> None:
         self._slices, self._cutter = slices, Cutter(slices, journal, of_claim)
         self._offers: dict[str, tuple[SliceProfile, ...]] = {}
-        self._settled: set[str] = set()
+        self._reconciled: set[str] = set()
         """Cards of which journal and slices have been brought together."""
 
     @property
@@ -245,16 +245,16 @@ class ClaimSlices:
         """The cards that cannot be cut, and why."""
         return self._cutter.closed(cards)
 
-    def unsettled(self, cards: Iterable[str]) -> list[str]:
+    def unreconciled(self, cards: Iterable[str]) -> list[str]:
         """The cards whose slices and journal were not brought together yet."""
-        return [card for card in cards if card not in self._settled]
+        return [card for card in cards if card not in self._reconciled]
 
-    def settle(self, cards: Iterable[str], holds: Holds) -> None:
+    def reconcile(self, cards: Iterable[str], holds: Holds) -> None:
         """Once a card: bring together what a crash, a reset or a boot has left of claims' slices; those of pods are left to the
         node's plugin. Raises Unavailable."""
-        if new := self.unsettled(cards):
+        if new := self.unreconciled(cards):
             self._cutter.start(new, holds)
-            self._settled.update(new)
+            self._reconciled.update(new)
 
     def cut(self, claim: PreparedClaim, holds: Holds) -> PreparedClaim | str:
         """Return the claim with the UUIDs of its slices, made where they are missing; or why it cannot have them. Raises

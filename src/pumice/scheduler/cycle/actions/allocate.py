@@ -193,7 +193,7 @@ def _start(cycle: Cycle, job: Job) -> bool:
     if job.is_pending():
         if "enqueue" in cycle.framework.conf.actions:
             return False
-        job.promise_minimum()
+        job.reserve_minimum()
         cycle.state.scheduling_queue.write_status(job)
     return True
 

@@ -32,7 +32,7 @@ def _try(cycle: Cycle, job: Job) -> bool:
     before, job.refusal = job.refusal, None
     if _may_start(cycle, job):
         cycle.framework.job_enqueued(job)
-        job.promise_minimum()
+        job.reserve_minimum()
         cycle.state.scheduling_queue.write_status(job)
         return True
     refuse(cycle, job, job.refusal)

@@ -35,7 +35,7 @@ def starving(cycle: Cycle, action: str, admitted: Callable[[QueueState], bool] =
                 yield job
 
 
-def settle(cycle: Cycle, preemptor: Preemptor, job: Job, trial: Trial) -> bool:
+def commit_or_hold(cycle: Cycle, preemptor: Preemptor, job: Job, trial: Trial) -> bool:
     """Carry the trial out where the job can go on by it, or hold it for the next cycle where it is not finished; else take it
     back. True: somebody goes."""
     statement, searches = trial.statement, cycle.state.terminating.searches
@@ -100,7 +100,7 @@ def _for_starving_jobs(cycle: Cycle, scope: Scope) -> None:
     """Make room for each by what the action may evict. A queue that has its share reclaims nothing."""
     preemptor, overused = Preemptor(cycle, scope), cycle.framework.overused
     for job in starving(cycle, scope.action, lambda queue: not (scope.others and overused(queue))):
-        settle(cycle, preemptor, job, preemptor.for_job(job, claimants(cycle, job)))
+        commit_or_hold(cycle, preemptor, job, preemptor.for_job(job, claimants(cycle, job)))
 
 
 # -- reclaim: a queue gets back what others borrowed of its share ------------------------------------------------------
@@ -117,11 +117,11 @@ def preempt(cycle: Cycle) -> None:
     """By pods of other jobs; of a job that starves still, by its own."""
     among, inside = Preemptor(cycle, between_jobs(cycle.framework)), Preemptor(cycle, inside_a_job(cycle.framework))
     for job in starving(cycle, "preempt"):
-        settle(cycle, among, job, among.for_job(job, claimants(cycle, job)))
+        commit_or_hold(cycle, among, job, among.for_job(job, claimants(cycle, job)))
         if cycle.attempt(job).postponed or job.ready_count == 0 or bound_together(job) or not cycle.framework.job_starving(job):
             continue
         for task in claimants(cycle, job):
             trial = Trial(cycle.statement(), attempts=1)
             inside.for_pod(task, trial)
-            if not settle(cycle, inside, job, trial):
+            if not commit_or_hold(cycle, inside, job, trial):
                 break

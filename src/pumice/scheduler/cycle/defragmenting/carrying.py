@@ -1,7 +1,7 @@
 """A plan of moves, carried out by the scheduler itself: one eviction at a time, dropped where the world is not what it was.
 
 Whoever shall start is nominated for its place, which others cannot take while it waits for those who are moved. The places of
-these are held on the books (``state.moves``); a pod that is made anew is given the held one before anybody else is placed.
+these are held in the ledger (``state.moves``); a pod that is made anew is given the held one before anybody else is placed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _held(uid: str, task: Task, choice: Choice) -> Placement:
 
 
 def _rest(trial: Trial, steps: Sequence[Step], starts: Sequence[tuple[Task, str]]) -> str:
-    """Go through what is left to be done, on the books as they are, with all that is held: each pod that is moved gets its
+    """Go through what is left to be done, in the ledger as it is, with all that is held: each pod that is moved gets its
     place, and then whoever shall start has one. Returns why not."""
     tasks, ledger = trial.cycle.state.tasks, trial.cycle.state.ledger
     lifted = []
@@ -148,7 +148,7 @@ def hand_over(cycle: Cycle) -> None:
         return
     if task.job.is_pending():
         cycle.framework.job_enqueued(task.job)
-        task.job.promise_minimum()
+        task.job.reserve_minimum()
     statement.place(task, choice)
     if not cycle.framework.job_ready(task.job):
         statement.rollback()
@@ -256,7 +256,7 @@ def go_on(cycle: Cycle) -> None:
 
 
 def _changed(cycle: Cycle, plan: Moving, min_age: float) -> str:
-    """Why the rest does not lead there any more; empty: it does. What it is asked of are the books as they are now."""
+    """Why the rest does not lead there any more; empty: it does. What it is asked of is the ledger as it is now."""
     state = cycle.state
     claimants = [state.tasks[uid] for uid in plan.starts]
     below = max(max(task.priority, plan.job.priority) for task in claimants)

@@ -89,7 +89,7 @@ def _placed(cycle: Cycle, job: Job, wanted: Sequence[tuple[Hold, Task]]) -> bool
     placed = all(_place(cycle, statement, hold, task) for hold, task in wanted)
     if placed and job.is_pending():
         cycle.framework.job_enqueued(job)
-        job.promise_minimum()
+        job.reserve_minimum()
     placed = placed and cycle.framework.job_ready(job)
     if not placed:
         cycle.take_back(statement, [task for _, task in wanted])

@@ -1,7 +1,7 @@
 """The search for a plan: the fewest running pods whose moving lets waiting ones start, or empties cards.
 
 By the number of moves, from one up: a pod that finds no place displaces others from one node, and those are placed again before
-anything counts as found; one of them may displace others in turn. Every look is the scheduler's own choice on its own books, so
+anything counts as found; one of them may displace others in turn. Every look is the scheduler's own choice on its own ledger, so
 soft shares, MIG slots, ports, labels and terms of other pods count alike. Of the plans with the fewest moves the one that costs
 least comes first. The search is bounded by a number of looks for a place, and says when it ended there.
 """
@@ -172,7 +172,7 @@ class Search:
 
     def _displacing(self, task: Task, most: int) -> Iterator[tuple[tuple[Task, ...], Choice]]:
         """The smallest sets of movable pods of one node without which that node takes the pod, and its places then. They are off
-        the books while the caller looks at one."""
+        the ledger while the caller looks at one."""
         table, ledger = self.trial.cycle.state.ledger.table, self.trial.cycle.state.ledger
         sizes: list[list[tuple[int, list[Task]]]] = [[] for _ in range(most)]
         names = sorted(ledger.by_node)

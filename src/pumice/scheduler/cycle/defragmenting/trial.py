@@ -1,4 +1,4 @@
-"""Pods taken off the books and put elsewhere on trial, on the live ledger, undone last step first.
+"""Pods taken off the ledger and put elsewhere on trial, on the live ledger, undone last step first.
 
 Statuses and queues are left alone: whoever is moved holds as much afterwards as before.
 """
@@ -52,7 +52,7 @@ class Trial:
             self.cycle.state.ledger.undo(self._steps.pop())
 
     def lift(self, tasks: Iterable[Task]) -> None:
-        """Take pods off the books."""
+        """Take pods off the ledger."""
         for task in tasks:
             receipt = self.cycle.state.ledger.lift(task.uid)
             assert receipt is not None, task.story()

@@ -242,7 +242,7 @@ class Search:
             if self._least(at + 1, left, mine) >= self.cost:
                 continue
             more = [*some, unit]
-            if all(missing <= 0 for missing in left) and self._settled(more):
+            if all(missing <= 0 for missing in left) and self._is_done(more):
                 continue
             self._extend(at + 1, more, left, mine)
 
@@ -252,7 +252,7 @@ class Search:
         more = max((-(-missing // max(one, 1)) for missing, one in zip(short, most, strict=True) if missing > 0), default=0)
         return cost._replace(total=cost.total + more * total, freed=cost.freed + more * freed) if more else cost
 
-    def _settled(self, some: list[Unit]) -> bool:
+    def _is_done(self, some: list[Unit]) -> bool:
         """Return whether nothing that has these, and more, need be looked at."""
         pods = sum(len(unit.pods) for unit in some)
         self._looks -= pods // 4

@@ -36,7 +36,7 @@ def carry_out(cycle: Cycle, job: Job, trial: Trial, action: str) -> None:
 
 
 def hold(cycle: Cycle, job: Job, trial: Trial) -> Search:
-    """Keep on the books what a trial has found, until the search for all of the job's pods is at its end."""
+    """Keep in the ledger what a trial has found, until the search for all of the job's pods is at its end."""
     statement, state = trial.statement, cycle.state
     found = state.terminating.searches.setdefault(job, Search())
     gone: dict[str, set[str]] = {}
@@ -83,7 +83,7 @@ def record_evictions(cycle: Cycle, victims: Iterable[Task], reason: str) -> None
 
 
 def _kept(cycle: Cycle, statement: Statement) -> list[tuple[Task, str]]:
-    """Every place of the trial as a promise: what is idle is promised too, until the whole gang can be bound."""
+    """Every place of the trial as a nomination: what is idle is nominated too, until the whole gang can be bound."""
     found = []
     for step in list(statement.steps):
         if isinstance(step, Place):
@@ -130,7 +130,7 @@ def _free_elsewhere(cycle: Cycle) -> frozenset[str]:
 
 
 def clear_lapsed(cycle: Cycle) -> None:
-    """Pods that were promised a place in vain are nominated for it no longer."""
+    """Pods that were nominated in vain are nominated no longer."""
     nominations = cycle.state.nominations
     lapsed, nominations.lapsed = nominations.lapsed, []
     for task in dict.fromkeys(lapsed):

@@ -1,4 +1,4 @@
-"""Room for the pods of one job, in one trial: who goes, who is promised what, and who may stay after all."""
+"""Room for the pods of one job, in one trial: who goes, who is nominated where, and who may stay after all."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Preemptor:
             self.for_pod(task, trial)
 
     def for_pod(self, task: Task, trial: Trial) -> bool:
-        """Promise the pod a place: an idle one, one that is being released, or the cheapest that others can make."""
+        """Nominate the pod for a place: an idle one, one that is being released, or the cheapest that others can make."""
         among = self.cycle.among(task, trial.within)
         if self._nominate(task, trial.statement, among):
             return True

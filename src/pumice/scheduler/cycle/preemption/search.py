@@ -1,8 +1,8 @@
 """The cheapest room in the whole cluster for one pod, best first.
 
 What room costs at least is known for all nodes at once: how much is missing, and which pods could give it. Nodes are looked
-at in that order, until no other can be cheaper. On a node, what is missing of resources and cards is reckoned on the books as
-they would be; the plugins' filters are asked on a trial that is taken back.
+at in that order, until no other can be cheaper. On a node, what is missing of resources and cards is reckoned in the ledger as
+it would be; the plugins' filters are asked on a trial that is taken back.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class NodeSearch:
         return found
 
     def coherent(self, units: Sequence[Unit]) -> bool:
-        self.trial.rollback()  # gangs, shares and votes are counted on the books as they are
+        self.trial.rollback()  # gangs, shares and votes are counted as they are in the ledger
         return coherent(units)
 
     def agreed(self, units: Sequence[Unit]) -> bool:
@@ -206,7 +206,7 @@ class NodeSearch:
         ) and (not self.claimant.cls.device_claims or self._has_claims(gone))
 
     def _has_claims(self, gone: list[str]) -> bool:
-        cls, promised = self.claimant.cls, self.placer.state.ledger.promised_claims(self._node)
+        cls, promised = self.claimant.cls, self.placer.state.ledger.nominated_claims(self._node)
         return not isinstance(self.placer.evaluation.claims.in_future(cls, self._node, gone, promised), Unallocated)
 
     def _try(self, units: Sequence[Unit]) -> bool:
@@ -442,7 +442,7 @@ def _missing(placer: Placer, claimant: Task, rows: Rows) -> Iterator[tuple[Numbe
 
 
 def _once_they_are_gone(ledger: Ledger, device_type: str, node: str) -> int:
-    """Return what is free of a node's cards when those who leave it have left, and who was promised a place is there."""
+    """Return what is free of a node's cards when those who leave it have left, and who was nominated is there."""
     nominated, kept = ledger.nominated.get(node, {}), ledger.kept_nominations(node)
     tentative = [
         allocation

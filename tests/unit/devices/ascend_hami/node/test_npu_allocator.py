@@ -94,7 +94,7 @@ def test_bind_phase_is_success_only_when_the_last_container_is_served():
     first = served(plugin.allocate([pod], ["a"]))
     assert first.patch.annotations == {"hami.io/Ascend310P-devices-to-allocate": ";U2,Ascend310P,6144,0:;"}
     assert not first.finished
-    plugin.settled(first)
+    plugin.committed(first)
     second = served(plugin.allocate([patched(pod, first)], ["a"]))
     assert second.container.name == "c1"
     assert second.patch.annotations == {"hami.io/Ascend310P-devices-to-allocate": ";;", "hami.io/bind-phase": "success"}
@@ -115,14 +115,14 @@ def test_a_pod_that_was_served_does_not_answer_for_another():
     plugin, first, second = allocator(), npu_pod("a", (SLICE,)), npu_pod("b", (BIG,), arrival=2)
     done = served(plugin.allocate([first, second], ["x"]))
     assert done.pod is first
-    plugin.settled(done)
+    plugin.committed(done)
     assert served(plugin.allocate([patched(first, done), second], ["x"])).pod is second
 
 
 def test_an_answer_that_the_kubelet_lost_is_given_again():
     plugin, pod = allocator(), npu_pod("p", (SLICE,))
     done = served(plugin.allocate([pod], ["x"], frozenset()))
-    plugin.settled(done)
+    plugin.committed(done)
     patched(pod, done)
     assert plugin.allocate([pod], ["x"], frozenset()) is None
     plugin.kubelet_restarted()

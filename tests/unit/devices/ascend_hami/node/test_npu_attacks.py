@@ -57,7 +57,7 @@ def serve(plugin: NpuAllocator, *pods: NodePod) -> dict[str, str]:
     decision = plugin.allocate(pods, ["x"])
     done = decision.then({}) if isinstance(decision, Partition) else decision
     assert isinstance(done, Serve), done
-    plugin.settled(done)
+    plugin.committed(done)
     return dict(done.answer.env)
 
 
@@ -178,7 +178,7 @@ def test_whatever_is_forged_no_card_is_given_away_twice() -> None:
             decision = plugin.allocate(there, ["x"])
             done = decision.then({}) if isinstance(decision, Partition) else decision
             if isinstance(done, Serve):
-                plugin.settled(done)
+                plugin.committed(done)
                 done.pod.status.phase = "Running"
                 done.pod.status.start_time = "2026-01-01T00:00:00Z"
                 env = done.answer.env

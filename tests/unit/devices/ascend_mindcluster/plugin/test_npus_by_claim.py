@@ -70,7 +70,7 @@ class Here:
     async def started(self) -> NodeClaims:
         found = self.driver()
         await found.resume()
-        await found.settle()
+        await found.reconcile()
         return found
 
     def env(self, claim: str) -> list[dict[str, str]]:
@@ -131,7 +131,7 @@ def test_a_driver_that_starts_again_keeps_what_it_gave_and_makes_again_what_a_re
         assert here.made() == {100: "vir04"}
         await given(driver, "b")
         here.npus.made[U[0]].clear()  # a reset
-        await driver.settle()
+        await driver.reconcile()
         assert here.made() == {100: "vir04", 101: "vir02"}
         assert [one["ASCEND_VISIBLE_DEVICES"] for one in (*here.env("a"), *here.env("b"))] == ["100", "101"]
         assert await (await here.started()).unprepare(key("a")) == ""
@@ -258,7 +258,7 @@ def test_what_the_driver_refuses_is_the_answer_and_leaves_nothing_behind(tmp_pat
         assert "check aicore num failed" in await refused(driver, "a")
         assert book.prepared(tmp_path / "run", book.NPU_BOOK) == []
         here.npus.refused.clear()
-        await driver.settle()
+        await driver.reconcile()
         await given(driver, "a")
         assert here.made() == {100: "vir02"}
 
@@ -295,7 +295,7 @@ def test_slices_of_claims_stay_theirs_where_their_journal_is_lost(tmp_path: Path
         await given(driver, "b")
         assert here.made() == {101: "vir01"}
         lose()
-        await driver.settle()
+        await driver.reconcile()
         assert (await given(driver, "b"))[0].device == "npu-0-vir01-0"
         assert here.made() == {101: "vir01"}
         lose()
@@ -315,11 +315,11 @@ def test_a_chip_that_somebody_else_has_cut_is_tainted_until_that_is_gone(tmp_pat
     async def play() -> None:
         driver = await here.started()
         await given(driver, "a")
-        await driver.settle()
+        await driver.reconcile()
         assert await driver.annotated([]) == {U[1]: "cut by somebody else (vNPU 100)"}
         assert f"chip {U[1]} is cut by somebody else (vNPU 100), and a chip serves claims or those" in await refused(driver, "b")
         here.npus.made[U[1]].clear()
-        await driver.settle()
+        await driver.reconcile()
         assert await driver.annotated([]) == {}
         await given(driver, "b")
 

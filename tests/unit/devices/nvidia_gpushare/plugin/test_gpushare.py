@@ -80,7 +80,7 @@ def test_a_pod_with_two_containers_is_marked_after_the_second():
     first = allocator.allocate([both], units_of(1000))
     assert isinstance(first, Serve)
     assert first.patch is None
-    allocator.settled(first)
+    allocator.committed(first)
     second = allocator.allocate([both], units_of(24))
     assert isinstance(second, Serve)
     assert (second.container.name, second.patch is not None) == ("b", True)
@@ -117,7 +117,7 @@ def test_a_pod_that_a_killed_kubelet_forgot_is_served_again():
     again = allocator.allocate([forgotten], units_of(1024), set())
     assert isinstance(again, Serve)
     assert (again.answer.env["NVIDIA_VISIBLE_DEVICES"], again.patch) == ("1", None)
-    allocator.settled(again)
+    allocator.committed(again)
     assert allocator.allocate([forgotten], units_of(1024), set()) is None
     allocator.kubelet_restarted()
     assert isinstance(allocator.allocate([forgotten], units_of(1024), set()), Serve)
@@ -175,7 +175,7 @@ def test_a_pod_whose_answer_went_to_one_that_is_gone_waits_still():
     allocator, pods = ShareAllocator(NODE, Legacy(), TWO), [share_pod("p", "0", time=1), share_pod("q", "1", time=2)]
     ids = units_of(1024)
     first = allocator.allocate(pods, ids, {})
-    allocator.settled(first)
+    allocator.committed(first)
     allocator.unserved(first)
     again = allocator.allocate(pods, ids, {("uid-gone", "c"): frozenset(ids)})
     assert (first.pod.key, again.pod.key) == ("ns1/p", "ns1/p")

@@ -30,7 +30,7 @@ def serve(at: VgpuAllocator, pods: list[NodePod], ids: list[str]) -> Serve:
     assert isinstance(decision, Serve), decision
     if decision.patch is not None:
         decision.work.pod.metadata.annotations.update(decision.patch.annotations)
-    at.settled(decision)
+    at.committed(decision)
     return decision
 
 
@@ -290,7 +290,7 @@ def test_what_the_kubelet_lost_is_answered_again_and_nothing_is_written():
         decision = at.allocate([one], ids, set())
         assert isinstance(decision, Serve)
         assert decision.patch is None
-        at.settled(decision)
+        at.committed(decision)
         seen.append((decision.work.container.name, decision.answer.env["NVIDIA_VISIBLE_DEVICES"]))
     assert seen == [("a", A), ("b", B)]
     assert at.allocate([one], ["z"], set()) is None
@@ -308,7 +308,7 @@ def test_of_a_half_served_pod_the_part_that_the_kubelet_lost_comes_first():
         decision = at.allocate([half], ids, set())
         assert isinstance(decision, Serve)
         assert (decision.work.container.name, decision.patch is None) == (name, name == "a")
-        at.settled(decision)
+        at.committed(decision)
 
 
 def test_pods_that_were_lost_take_their_turn_among_those_that_wait():
@@ -319,7 +319,7 @@ def test_pods_that_were_lost_take_their_turn_among_those_that_wait():
     for ids in (["x"], ["y"]):
         decision = at.allocate([waits, lost], ids, set())
         assert isinstance(decision, Serve)
-        at.settled(decision)
+        at.committed(decision)
         order.append(decision.work.pod.key)
     assert order == ["ns1/lost", "ns1/waits"]
 

@@ -19,7 +19,7 @@ def serve(at: VgpuAllocator, pods: list[NodePod], *ids: str) -> Serve:
     decision = at.allocate(pods, list(ids) or ["x"])
     assert isinstance(decision, Serve), decision
     decision.work.pod.metadata.annotations.update(decision.patch.annotations if decision.patch else {})
-    at.settled(decision)
+    at.committed(decision)
     return decision
 
 

@@ -35,7 +35,7 @@ def serve(at: VgpuAllocator, pods: list[NodePod], which: NodePod, ids: list[str]
     if decision.patch is not None:
         which.metadata.annotations.update(decision.patch.annotations)
     which.metadata.annotations["served"] = "yes"
-    at.settled(decision)
+    at.committed(decision)
     return decision
 
 
@@ -98,7 +98,7 @@ def test_an_init_containers_share_bounds_its_card_for_as_long_as_it_may_run():
     decision = at.allocate([both], ["x"])
     assert isinstance(decision, Serve)
     assert decision.container.name == "prepare"
-    at.settled(decision)
+    at.committed(decision)
     assert at.daemons([both])[A] == Bounds(3000, 50)
 
 

@@ -18,7 +18,7 @@ def served(matcher: Matcher, waiting: object) -> list[str]:
         if not isinstance(work, Work):
             break
         found.append(f"{work.container.name} {work.devices[0].uuid[-1]}{' warned' if work.warning else ''}")
-        matcher.settle(work)
+        matcher.commit(work)
     return found
 
 
