@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.direct_cluster import Chunks, DirectCluster, started
+from pumice.effects.tasks import any_done
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire import kinds
@@ -84,7 +85,7 @@ async def _until(end: asyncio.Event, chunks: AsyncIterator[bytes]) -> AsyncItera
         while True:
             coming = asyncio.ensure_future(anext(chunks, b""))
             try:
-                await asyncio.wait((coming, ending), return_when=asyncio.FIRST_COMPLETED)
+                await any_done(coming, ending)
                 if end.is_set() or not (chunk := await coming):
                     return
             finally:

@@ -68,6 +68,24 @@ async def first(*waits: Awaitable[Any]) -> int:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def any_done(*futures: asyncio.Future[Any]) -> None:
+    """Wait until one of them is done, and leave all as they are. ``asyncio.wait`` takes thrice as long, which counts where it is
+    done with each event of each watch."""
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(_: object) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    for future in futures:
+        future.add_done_callback(wake)
+    try:
+        await waiter
+    finally:
+        for future in futures:
+            future.remove_done_callback(wake)
+
+
 async def in_slices(steps: Iterable[object], seconds: float) -> None:
     """Take all the steps, and give way to others every so many seconds."""
     began = perf_counter()

@@ -583,6 +583,7 @@ class PlaneLoop(VirtualLoop):
 
     def __init__(self) -> None:
         super().__init__()
+        self._jumping.deaf = True
         self.numbers = count()
         self.set_task_factory(lambda loop, work, **more: _Task(work, loop=loop, **more))
 

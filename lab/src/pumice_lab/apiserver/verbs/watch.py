@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
+from pumice.effects.tasks import any_done
 from pumice_lab.apiserver.bodies import encode
 from pumice_lab.apiserver.conversion import Unconverted
 from pumice_lab.apiserver.errors import ApiFailure, bad_request, expired
@@ -104,7 +105,7 @@ async def _wait(call: Call, seconds: float) -> None:
     change = call.backend.storage.next_change(call.kind.storage)
     pause = asyncio.ensure_future(call.backend.clock.sleep(max(0.001, seconds)))  # a clock may not see less
     try:
-        await asyncio.wait((change, pause), return_when=asyncio.FIRST_COMPLETED)
+        await any_done(change, pause)
     finally:
         change.cancel()
         pause.cancel()
