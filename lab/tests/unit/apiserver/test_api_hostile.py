@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import ssl
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from lab.tests.unit.apiserver.conftest import InProcess
 
 from pumice_lab.apiserver import Request, Response
@@ -506,3 +508,29 @@ def test_a_change_wakes_the_watches_of_one_user_one_after_the_other_where_he_has
         await asyncio.gather(*watches, return_exceptions=True)
 
     with_api(act)
+
+
+def test_the_certificates_of_the_system_are_read_once_however_many_writes_a_webhook_without_any_is_asked_about(
+    with_api: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    load = ssl.SSLContext.load_default_certs
+
+    def counted(context: ssl.SSLContext, purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH) -> None:
+        read.append(1)
+        load(context, purpose)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", counted)
+
+    async def act(api: InProcess) -> None:
+        hook = {"name": "a.b.c", "clientConfig": {"url": "https://127.0.0.1:1/"}, "sideEffects": "None",
+                "admissionReviewVersions": ["v1"], "rules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}]}  # fmt: skip
+        body = json.dumps({"metadata": {"name": "none"}, "webhooks": [hook]}).encode()
+        where = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+        assert (await send(api, "POST", where, body, "application/json")).code == 201
+        writes = [send(api, "POST", MAPS, b'{"metadata": {"generateName": "m-"}}', "application/json") for _ in range(20)]
+        assert {answer.code for answer in await asyncio.gather(*writes)} == {500}
+
+    with_api(act)
+    assert len(read) <= 1
