@@ -17,7 +17,7 @@ static struct config config;
 
 static uint32_t *region_lock_of(struct region_map *map)
 {
-    return &map->ext->turns[0];
+    return &map->ext->memory_locks[0];
 }
 
 static bool take(struct region_map *map)

@@ -94,11 +94,11 @@ static void who_has_the_turn_for_long_is_waited_for(void)
         struct wait wait = {0, 0};
         forget_in_child();
         region_attach(&slow, &config);
-        char done = region_lock_take(&slow, &slow.shared_allocations->turn, &wait) ? 'y' : 'n';
+        char done = region_lock_take(&slow, &slow.shared_allocations->lock, &wait) ? 'y' : 'n';
         if (write(ends[1], &done, 1) != 1)
             _exit(1);
         usleep(300000);
-        region_lock_give(&slow.shared_allocations->turn);
+        region_lock_give(&slow.shared_allocations->lock);
         for (;;)
             pause();
     }

@@ -103,7 +103,7 @@ struct ext_device {
     uint64_t samples;
     uint64_t probe_until_ns; /* a launch of unknown cost is being measured, at the latest until then */
     uint64_t context_bytes; /* what the last context took; 0: none was measured */
-    uint32_t context_turn;  /* the lock of whoever makes the first one; core/region_lock.h */
+    uint32_t context_lock;  /* the lock of whoever makes the first one; core/region_lock.h */
     uint32_t pad;
     int64_t fair_ns; /* what each process has used at least that asks; policy/fair.h */
     uint64_t probe_ends_ns; /* when that launch is expected to be done; 0: it has not started */
@@ -159,7 +159,7 @@ struct region_ext {
     uint8_t pad0[40];
     uint8_t lock_bytes[16]; /* never written */
     uint32_t warned[EXT_WARNINGS]; /* what the container's configuration was last complained about, by subject; core/log.h */
-    uint32_t turns[REGION_DEVICES]; /* the lock of whoever decides about memory; core/region_lock.h */
+    uint32_t memory_locks[REGION_DEVICES]; /* the lock of whoever decides about memory; core/region_lock.h */
     struct ext_waits waits;
     uint8_t pad1[48];
     struct ext_device devices[REGION_DEVICES];
@@ -186,7 +186,7 @@ struct shared_allocation {
 };
 
 struct region_shared_allocations {
-    uint32_t turn; /* core/region_lock.h */
+    uint32_t lock; /* core/region_lock.h */
     uint32_t high; /* places ever used */
     uint8_t pad[56];
     struct shared_allocation shared_allocations[SHARED_ALLOCATIONS];
@@ -263,7 +263,7 @@ SIZE(ext_slot, 320);
 AT(region_ext, pulse, 16);
 AT(region_ext, lock_bytes, 64);
 AT(region_ext, warned, 80);
-AT(region_ext, turns, 112);
+AT(region_ext, memory_locks, 112);
 AT(region_ext, waits, 176);
 AT(region_ext, devices, 256);
 AT(region_ext, made_limit, 2304);

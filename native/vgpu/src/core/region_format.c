@@ -137,7 +137,7 @@ void region_format_ext(struct region_ext *ext, bool blank, bool (*keep)(int slot
 {
     ext->magic = 0;
     memset(ext->warned, 0, sizeof ext->warned);
-    memset(ext->turns, 0, sizeof ext->turns);
+    memset(ext->memory_locks, 0, sizeof ext->memory_locks);
     memset(&ext->waits, 0, sizeof ext->waits);
     memset(ext->devices, 0, sizeof ext->devices);
     for (int slot = 0; slot < REGION_SLOTS && !blank; slot++)

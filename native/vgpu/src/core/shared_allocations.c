@@ -16,7 +16,7 @@ static bool take_lock(struct region_map *map)
     struct wait wait = {0, 0};
     if (map->shared_allocations == NULL || map->slot < 0)
         return false;
-    bool taken = region_lock_take(map, &map->shared_allocations->turn, &wait);
+    bool taken = region_lock_take(map, &map->shared_allocations->lock, &wait);
     if (wait.begun_ns != 0)
         wait_end(&wait, !taken);
     return taken;
@@ -66,7 +66,7 @@ uint32_t shared_allocation_new(struct region_map *map, int device, uint64_t byte
         if (place == high)
             shared_set(&map->shared_allocations->high, place + 1);
     }
-    region_lock_give(&map->shared_allocations->turn);
+    region_lock_give(&map->shared_allocations->lock);
     return place < SHARED_ALLOCATIONS ? place + 1 : 0;
 }
 
@@ -89,7 +89,7 @@ uint32_t shared_allocation_join(struct region_map *map, const struct shared_allo
         *what = *shared_allocation;
         found = place + 1;
     }
-    region_lock_give(&map->shared_allocations->turn);
+    region_lock_give(&map->shared_allocations->lock);
     return found;
 }
 
@@ -109,7 +109,7 @@ bool shared_allocation_leave(struct region_map *map, uint32_t number, struct sha
         paid = at == 0;
         take_out(map, shared_allocation, at);
     }
-    region_lock_give(&map->shared_allocations->turn);
+    region_lock_give(&map->shared_allocations->lock);
     return paid;
 }
 
@@ -125,7 +125,7 @@ int shared_allocation_export(struct region_map *map, uint32_t number, uint64_t *
         export = (int)shared_allocation->exports++;
         *descriptors = shared_allocation->descriptors;
     }
-    region_lock_give(&map->shared_allocations->turn);
+    region_lock_give(&map->shared_allocations->lock);
     return export;
 }
 
@@ -140,7 +140,7 @@ bool shared_allocation_name(struct region_map *map, uint32_t number, uint64_t wo
     if (shared_allocation != NULL && shared_allocation->words == 0)
         shared_allocation->words = words;
     named = shared_allocation != NULL && shared_allocation->words == words;
-    region_lock_give(&map->shared_allocations->turn);
+    region_lock_give(&map->shared_allocations->lock);
     return named;
 }
 
@@ -162,7 +162,7 @@ int shared_allocations_sweep(struct region_map *map)
     bool any = map->shared_allocations != NULL && shared_allocations_places(map) > 0, taken = any && take_lock(map);
     if (taken) {
         take_out_the_dead(map);
-        region_lock_give(&map->shared_allocations->turn);
+        region_lock_give(&map->shared_allocations->lock);
     }
     int emptied = slots_sweep(map);
     return any && !taken ? -1 : emptied;
@@ -171,7 +171,7 @@ int shared_allocations_sweep(struct region_map *map)
 /* Nobody else is there yet, or has the lock under which regions are made. */
 void shared_allocations_format(struct region_map *map, bool (*keep)(int slot, void *data), void *data)
 {
-    shared_set(&map->shared_allocations->turn, 0);
+    shared_set(&map->shared_allocations->lock, 0);
     for (uint32_t place = 0, high = shared_allocations_places(map); place < high; place++)
         for (int at = SHARED_ALLOCATION_HOLDERS - 1; at >= 0; at--) {
             struct shared_allocation *shared_allocation = shared_allocation_at(map, place);
@@ -186,5 +186,5 @@ void shared_allocations_leave_slot(struct region_map *map)
     bool taken = map->slot >= 0 && shared_allocations_hold(map, map->slot) && take_lock(map);
     slot_leave(map);
     if (taken)
-        region_lock_give(&map->shared_allocations->turn);
+        region_lock_give(&map->shared_allocations->lock);
 }

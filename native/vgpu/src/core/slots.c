@@ -106,10 +106,10 @@ bool slot_lock_pass(uint32_t *lock, uint32_t owner, uint32_t next)
 /* The slot is held, or its own. */
 static void end_locks(struct region_map *map, int slot)
 {
-    uint32_t *shared = map->shared_allocations != NULL ? &map->shared_allocations->turn : NULL;
+    uint32_t *shared = map->shared_allocations != NULL ? &map->shared_allocations->lock : NULL;
     for (int device = 0; device <= REGION_DEVICES; device++) {
-        uint32_t *locks[] = {device < REGION_DEVICES ? &map->ext->turns[device] : shared,
-                             device < REGION_DEVICES ? &map->ext->devices[device].context_turn : NULL};
+        uint32_t *locks[] = {device < REGION_DEVICES ? &map->ext->memory_locks[device] : shared,
+                             device < REGION_DEVICES ? &map->ext->devices[device].context_lock : NULL};
         for (int i = 0; i < 2; i++)
             if (locks[i] != NULL && slot_lock_pass(locks[i], (uint32_t)slot + 1, 0))
                 syscall(SYS_futex, locks[i], FUTEX_WAKE, 1, NULL, NULL, 0);

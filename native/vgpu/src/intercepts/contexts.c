@@ -121,7 +121,7 @@ static int64_t clipped(int64_t bytes, uint64_t most)
 }
 
 /* Where nobody can say, as others book meanwhile, it is all that was expected; and whether what was let go is gone, the next looks say. */
-static void settle(int device, bool grows, uint64_t most, const struct memory_sample *seen, const struct free_delta *before)
+static void commit(int device, bool grows, uint64_t most, const struct memory_sample *seen, const struct free_delta *before)
 {
     struct memory_sample now = reconcile_sight(device, true);
     int64_t grown;
@@ -159,7 +159,7 @@ CUresult cuCtxSetLimit(int limit, size_t value)
     struct free_delta before = free_delta_in_context(device);
     CUresult rc = CUDA(cuCtxSetLimit(limit, value));
     if (rc == CUDA_SUCCESS)
-        settle(device, grows, most, &seen, &before);
+        commit(device, grows, most, &seen, &before);
     else
         reconcile_expected(device, expected);
     return rc;

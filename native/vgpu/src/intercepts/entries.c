@@ -191,7 +191,7 @@
 
 /* ---- launches ---- */
 
-/* Admit, launch, settle. The answer is that of the driver. */
+/* Admit, launch, commit. The answer is that of the driver. */
 #define LAUNCHED(shape, stream, per_thread, call) \
     __extension__({ \
         struct launch launch; \

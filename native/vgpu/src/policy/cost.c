@@ -127,7 +127,7 @@ static void note(struct cost *cost, uint64_t duration, uint32_t before)
  * Whether contended samples are of one length, the shortest of them, and the others have waited: many came close to it, or it is
  * longer than a slice and none has waited longer than for the turns of all others.
  */
-static bool settled(const struct cost *cost)
+static bool is_learned(const struct cost *cost)
 {
     return shared_peek(&cost->near_shortest) == ALL || (shared_peek(&cost->shortest_ns) >= SLICE_NS &&
             !shared_peek(&cost->many_lengths));
@@ -136,7 +136,7 @@ static bool settled(const struct cost *cost)
 bool cost_is_unsure(const struct cost *cost)
 {
     uint32_t samples = shared_peek(&cost->samples), clean = shared_peek(&cost->clean_samples);
-    return samples > clean && (clean == 0 || varied(cost)) && !settled(cost);
+    return samples > clean && (clean == 0 || varied(cost)) && !is_learned(cost);
 }
 
 static bool settles_on_shortest(struct cost *cost, uint64_t duration, uint32_t sharers, bool first)
@@ -154,7 +154,7 @@ static bool settles_on_shortest(struct cost *cost, uint64_t duration, uint32_t s
     shared_put(&cost->near_shortest, near < ALL / 4 ? near : ALL); /* until something speaks against it */
     if (unexplained)
         shared_put(&cost->many_lengths, 1);
-    return settled(cost);
+    return is_learned(cost);
 }
 
 /*

@@ -88,13 +88,13 @@ static enum look look_at(const struct region_map *map, int device, enum memory_t
 /* One at a time, for of two that fit alone only one may be granted. What has changed meanwhile is looked at again. */
 static bool grant_under_lock(struct region_map *map, int device, enum memory_type type, uint64_t bytes, struct wait *wait)
 {
-    uint32_t *turn = &map->ext->turns[device];
-    if (!region_lock_take(map, turn, wait))
+    uint32_t *lock = &map->ext->memory_locks[device];
+    if (!region_lock_take(map, lock, wait))
         return false;
     bool fit = look_at(map, device, type, bytes) == FITS;
     if (fit)
         book(map, device, type, bytes);
-    region_lock_give(turn);
+    region_lock_give(lock);
     return fit;
 }
 

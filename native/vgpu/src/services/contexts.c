@@ -71,7 +71,7 @@ static bool await_first(int device)
         return ledger_first_context(&process_state.map, device);
     for (int attempt = 0; attempt < FIRST_WAITS && shared_get(&known->context_bytes) == 0; attempt++) {
         struct wait wait = {0, 0};
-        if (region_lock_take(&process_state.map, &known->context_turn, &wait))
+        if (region_lock_take(&process_state.map, &known->context_lock, &wait))
             return true;
     }
     return false;
@@ -82,7 +82,7 @@ static void end_request(const struct context_request *request)
     if (request->first && process_state.map.ledger != NULL)
         ledger_first_context_made(&process_state.map, request->device);
     else if (request->first)
-        region_lock_give(&process_state.map.ext->devices[request->device].context_turn);
+        region_lock_give(&process_state.map.ext->devices[request->device].context_lock);
     underway_end(request->device);
 }
 
@@ -126,7 +126,7 @@ void contexts_failed(const struct context_request *request)
 }
 
 /* What it was expected to take becomes what it took; false when that does not fit, and contexts_failed is to follow once it is gone. */
-static bool settle(const struct context_request *request, bool whatever, uint64_t *bytes)
+static bool commit(const struct context_request *request, bool whatever, uint64_t *bytes)
 {
     int device = request->device;
     listed_learn(device, &request->listed);
@@ -178,7 +178,7 @@ static bool primary_began(const struct context_request *request, CUcontext conte
         return true;
     }
     KEEP_ERRNO;
-    bool fits = settle(request, whatever, &bytes);
+    bool fits = commit(request, whatever, &bytes);
     primaries[device].context = (uint64_t)(uintptr_t)context;
     shared_set(&primaries[device].bytes, !fits ? 0 : bytes > MEASURING ? bytes : MEASURING + 1);
     return fits;
@@ -267,7 +267,7 @@ bool contexts_made(const struct context_request *request, CUcontext context)
 {
     KEEP_ERRNO;
     uint64_t bytes;
-    bool fits = settle(request, false, &bytes);
+    bool fits = commit(request, false, &bytes);
     struct record record = {.key = (uint64_t)(uintptr_t)context, .bytes = bytes, .device = (int16_t)request->device,
                             .kind = RECORD_CONTEXT, .charged = 1, .references = 1};
     if (fits)

@@ -18,7 +18,7 @@ enum { ATTEMPTS = 4, PATIENCE = 20 };
 /* All parts are in the slot's module_size. Only the first two and the last two are under the lock. */
 static struct {
     uint64_t residue;
-    uint64_t settled; /* the slot's seqlock at the last settling */
+    uint64_t looked_at; /* the slot's seqlock when it was looked at last */
     uint64_t modules; /* claimed by modules, and by contexts for their heaps */
     uint64_t unnamed; /* residue from the next settling on: of those for whom the lock was not to be had, and of data that went */
     uint64_t kept;    /* of data that went, since the last exact look */
@@ -70,7 +70,7 @@ static struct memory_sample look(int device, enum asking asking)
     unbooked[device].residue += __atomic_exchange_n(&unbooked[device].unnamed, 0, __ATOMIC_SEQ_CST);
     unbooked[device].lent = suballocation_lend(device, unbooked[device].residue); /* before the look: who gives back after it is kept to it */
     struct memory_sample seen = sight(device, asking);
-    shared_set(&unbooked[device].settled, seen.answer == SAMPLED_EXACTLY ? seen.stamp : UINT64_MAX); /* else it is looked at again */
+    shared_set(&unbooked[device].looked_at, seen.answer == SAMPLED_EXACTLY ? seen.stamp : UINT64_MAX); /* else it is looked at again */
     return seen;
 }
 
@@ -108,7 +108,7 @@ struct memory_sample reconcile_sight(int device, bool moving)
             continue;
         struct memory_sample seen = look(device, moving ? AFTER_A_MOVE : BY_A_CALL);
         looked(device, &(struct memory_sample){.answer = SAMPLED_NOTHING}, 0); /* nothing is made of it */
-        shared_set(&unbooked[device].settled, UINT64_MAX);
+        shared_set(&unbooked[device].looked_at, UINT64_MAX);
         reconcile_unlock();
         if (seen.known)
             best = seen;
@@ -132,8 +132,8 @@ enum sampled reconcile_growth(const struct memory_sample *before, const struct m
 /* Our own booking is no reason to look again. */
 static void changed(int device, struct region_slot *own, uint64_t stamp)
 {
-    if (unbooked[device].settled == stamp)
-        shared_set(&unbooked[device].settled, shared_get(&own->seqlock));
+    if (unbooked[device].looked_at == stamp)
+        shared_set(&unbooked[device].looked_at, shared_get(&own->seqlock));
 }
 
 /* gone: of what it loses, what nobody can hold any more. */
@@ -168,7 +168,7 @@ static uint64_t residue_by(int device, const struct memory_sample *seen, uint64_
 void reconcile_device(int device, bool by_the_watch)
 {
     struct region_slot *own = process_slot();
-    if (own == NULL || (!by_the_watch && shared_peek(&unbooked[device].settled) == shared_get(&own->seqlock)) || !reconcile_lock())
+    if (own == NULL || (!by_the_watch && shared_peek(&unbooked[device].looked_at) == shared_get(&own->seqlock)) || !reconcile_lock())
         return;
     struct memory_sample seen = look(device, by_the_watch ? BY_THE_WATCH : BY_A_CALL);
     set_residue(device, own, &seen, residue_by(device, &seen, unbooked[device].residue), 0);
@@ -197,7 +197,7 @@ static void commit_moved(int device, struct region_slot *own, int64_t among_othe
 static void leave_unnamed(int device, uint64_t bytes)
 {
     shared_add(&unbooked[device].unnamed, bytes);
-    shared_set(&unbooked[device].settled, UINT64_MAX);
+    shared_set(&unbooked[device].looked_at, UINT64_MAX);
 }
 
 void reconcile_keep(int device, uint64_t bytes)
