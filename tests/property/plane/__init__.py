@@ -8,5 +8,6 @@ It is a door of ``tests.property.history``: steps are data, drawn by a seed, kep
 ``processes`` runs and kills daemons, ``transport`` is the way between plugin and kubelet, ``node`` plays kubelet and runtime,
 ``judge`` says what must hold, ``kinds`` draws what happens. By every fourth seed one of the nodes has NPUs (``npus``,
 ``npu_judge``, ``npu_kinds``), in one of both modes; by every eighth the cards are had by claim as well (``claims``,
-``claim_judge``, ``claim_kinds``). ``caught`` tells exceptions that a daemon logs and survives.
+``claim_judge``, ``claim_kinds``); by every fourth each node has a monitor, and programs have regions (``monitors``,
+``monitor_judge``, ``monitor_kinds``). ``caught`` tells exceptions that a daemon logs and survives.
 """

@@ -34,6 +34,7 @@ from tests.property.plane.kinds import (
     CUT,
     HAMI,
     MODE,
+    MONITORED,
     NEVER,
     NODES,
     PLANE,
@@ -42,6 +43,7 @@ from tests.property.plane.kinds import (
     URGENT,
     WRONG,
 )
+from tests.property.plane.monitors import MonitoredNode, monitors_effects
 from tests.property.plane.node import LIFE, NUMBER, Node, Running
 from tests.property.plane.npus import CHIP, CORE, CORES, MODEL, CutNode, HamiNode, NpuNode
 from tests.property.plane.processes import Connection, Doom, Fault, Process
@@ -69,7 +71,8 @@ CONFS = ("no shares", "NPUs cut on demand", "making room by importance", "capaci
          "cards by claim as well", "NPUs in HAMi's mode", "making room by importance", "capacity")  # fmt: skip
 """The configurations of the histories, in turn by seed: where queues had shares, a gang that was let in would keep others out, as
 in Volcano."""
-OF_CONF = {"by claim": CLAIMS, "name: capacity": ADMITTED, "MindCluster": CUT, "AscendHAMi": HAMI}
+OF_CONF = {"by claim": CLAIMS, "name: capacity": ADMITTED, "MindCluster": CUT, "AscendHAMi": HAMI,
+           "preempt": MONITORED}
 """The plane of a configuration, by what is said in it."""
 BIND_PHASES = ("volcano.sh/bind-phase", "hami.io/bind-phase")
 LEASE, HANDED_OUT = "volcano", "pumice.io/vgpu-handed-out"
@@ -131,7 +134,7 @@ class PlaneDoor(Door):
         return []
 
     def _node(self, name: str, rng: Random) -> Node:
-        whole = ClaimingNode if self.claims else Node
+        whole = ClaimingNode if self.claims else MonitoredNode if self.name == MONITORED else Node
         sort = {CUT: CutNode, HAMI: HamiNode}.get(self.name, whole) if name == SLICED else whole
         return sort(name, _cards(name, npus=sort is not whole), self.root / name, rng, self._started)
 
@@ -151,6 +154,8 @@ class PlaneDoor(Door):
             runs[f"kubelet {node.name}"], runs[f"plugin {node.name}"] = node.run_kubelet, node.run_plugin
             if isinstance(node, ClaimingNode):
                 runs[f"driver {node.name}"] = node.run_driver
+            if isinstance(node, MonitoredNode):
+                runs[f"monitor {node.name}"] = node.run_monitor
         if self.name == ADMITTED:
             runs["webhook"] = self.desk.run
         names = (*PROCESSES, *(name for name in runs if name not in PROCESSES))
@@ -255,8 +260,9 @@ class PlaneDoor(Door):
             case "clock" if process is not None:
                 process.clock.offset += op["seconds"]
             case "reboot" if node is not None:
-                for part in ("kubelet", "plugin", *(("driver",) if self.claims else ())):
-                    await self.processes[f"{part} {node.name}"].kill()
+                for part in ("kubelet", "plugin", "driver", "monitor"):
+                    if (running := self.processes.get(f"{part} {node.name}")) is not None:
+                        await running.kill()
                 node.reboot()
             case "restart containers" if node is not None:
                 node.restart_containers()
@@ -380,6 +386,9 @@ class PlaneDoor(Door):
             self.checker.complain("grant", text)
         for text in (text for node in self.nodes.values() if isinstance(node, NpuNode) for text in node.wrong(self.given)):
             self.checker.complain("grant", text)
+        for node in self.nodes.values():
+            for text in node.told():
+                self.checker.complain("monitor", text)
         if self.claims:
             for text in self._wrong_claims():
                 self.checker.complain("claims", text)
@@ -430,6 +439,7 @@ class PlaneDoor(Door):
             process.connection.away_until = process.connection.deaf_until = process.clock.stopped_until = 0.0
         for node in self.nodes.values():
             node.cards.lost.clear()
+            node.rest()
         await self.hands.patch(kinds.CONFIGMAPS, SCHEDULER_CONFIGMAP, {"data": {"volcano-scheduler.conf": self.conf}}, SYSTEM)
         self.calm_since = self.clock.monotonic()
 
@@ -495,9 +505,13 @@ class PlaneDoor(Door):
         torn = judge.torn_gangs(pods, groups, self.stood, self.disturbed)
         if self.claims:
             waiting += self._claims_at_rest(pods)
+        waiting += [text for node in self.nodes.values() for text in await node.said_wrongly(self.given, self._alive())]
         return [*waiting, *starving, *judge.half_gangs(nodes, pods, groups), *torn,
                 *(f"{Store.key(pod)} is bound and does not start" for pod in bound), *self._said_wrongly(nodes),
                 *(f"{name} does not run" for name, process in self.processes.items() if not process.alive)]  # fmt: skip
+
+    def _alive(self) -> set[str]:
+        return {key for key, pod in self.store.tables["Pod"].items() if pod["status"].get("phase") not in ("Succeeded", "Failed")}
 
     def _wrong_claims(self) -> list[str]:
         claims, slices = list(self.store.tables["ResourceClaim"].values()), self._listed(kinds.RESOURCE_SLICES)
@@ -607,7 +621,10 @@ def virtually(work: Coroutine[Any, Any, Any]) -> Any:
     gc.disable()
     try:
         still = patch("pumice.effects.tasks.perf_counter", lambda: 0.0)
-        with asyncio.Runner(loop_factory=PlaneLoop) as runner, still, claims_effects(), _garbage_left_alone():
+        effects = (claims_effects(), monitors_effects(), _garbage_left_alone())
+        with asyncio.Runner(loop_factory=PlaneLoop) as runner, still, ExitStack() as patches:
+            for each in effects:
+                patches.enter_context(each)
             return runner.run(work)
     finally:
         gc.enable()

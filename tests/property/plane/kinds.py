@@ -21,8 +21,8 @@ WHOLE = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "16000", "volc
 """All of a card that is shared."""
 
 PLANE, CUT, HAMI = "plane", "plane with NPUs cut on demand", "plane with NPUs in HAMi's mode"
-CLAIMS, ADMITTED = "plane with claims", "plane with webhooks"
-PLANES = (PLANE, CUT, HAMI, CLAIMS, ADMITTED)
+CLAIMS, ADMITTED, MONITORED = "plane with claims", "plane with webhooks", "plane with monitors"
+PLANES = (PLANE, CUT, HAMI, CLAIMS, ADMITTED, MONITORED)
 WRONG = "wrong"
 """The beginning of the names of Jobs that may not be."""
 NODES, SLICED = ("n0", "n1", "m0"), "m0"
@@ -107,7 +107,7 @@ def pods_come(view: View, rng: Random) -> list[Op]:
     return _pods(f"p{rng.getrandbits(24):06x}", rng, slices=False)
 
 
-@kind("pods with slices come", 6, PLANE, CLAIMS, ADMITTED)
+@kind("pods with slices come", 6, PLANE, CLAIMS, ADMITTED, MONITORED)
 def slices_come(view: View, rng: Random) -> list[Op]:
     return _pods(f"s{rng.getrandbits(24):06x}", rng, slices=True)
 
@@ -120,7 +120,7 @@ def _pods(name: str, rng: Random, *, slices: bool) -> list[Op]:
     return [_create("pods", {**pod, "metadata": {**pod["metadata"], "name": f"{name}-{at}"}}) for at, pod in enumerate(found)]
 
 
-@kind("pods come that fill the cluster", 3, PLANE, CLAIMS, ADMITTED)
+@kind("pods come that fill the cluster", 3, PLANE, CLAIMS, ADMITTED, MONITORED)
 def filled(view: View, rng: Random) -> list[Op]:
     """From here on whoever comes waits for somebody to go."""
     name = f"f{rng.getrandbits(24):06x}"
@@ -339,7 +339,7 @@ def gang_torn(view: View, rng: Random) -> list[Op]:
             *(_create("pods", pod) for pod in urgent), {"do": "wait", "seconds": 30.0}]  # fmt: skip
 
 
-@kind("a plugin dies while it removes a slice for a larger one", 3, PLANE, CLAIMS, ADMITTED)
+@kind("a plugin dies while it removes a slice for a larger one", 3, PLANE, CLAIMS, ADMITTED, MONITORED)
 def removal_cut_short(view: View, rng: Random) -> list[Op]:
     """The slices of a pod that has ended lie on both cards, in the way of the next one, which goes meanwhile."""
     name = f"r{rng.getrandbits(24):06x}"
@@ -359,7 +359,7 @@ def removal_cut_short(view: View, rng: Random) -> list[Op]:
             {"do": "wait", "seconds": 20.0}]  # fmt: skip
 
 
-@kind("the driver refuses to cut for a pod, and the pod goes", 3, PLANE, CLAIMS, ADMITTED)
+@kind("the driver refuses to cut for a pod, and the pod goes", 3, PLANE, CLAIMS, ADMITTED, MONITORED)
 def cut_refused(view: View, rng: Random) -> list[Op]:
     name = f"e{rng.getrandbits(24):06x}"
     pod = make(name, rng, slices=True)
@@ -371,7 +371,7 @@ def cut_refused(view: View, rng: Random) -> list[Op]:
             {"do": "delete", "kind": "Pod", "key": f"default/{name}", "now": True}, {"do": "wait", "seconds": 8.0}]  # fmt: skip
 
 
-@kind("a plugin dies while it cuts for a pod, and the pod goes", 3, PLANE, CLAIMS, ADMITTED)
+@kind("a plugin dies while it cuts for a pod, and the pod goes", 3, PLANE, CLAIMS, ADMITTED, MONITORED)
 def cut_short(view: View, rng: Random) -> list[Op]:
     """What is left of the slice is nobody's when the plugin comes back."""
     name = f"c{rng.getrandbits(24):06x}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -385,6 +385,18 @@ class Node:
     def named(self, uid: str, container: str) -> Json:
         """Return what the status of a container that runs says of it beside."""
         return {}
+
+    def rest(self) -> None:
+        """Nobody works here."""
+
+    def told(self) -> list[str]:
+        """Return what broke a promise since the last time."""
+        return []
+
+    async def said_wrongly(self, given: Mapping[str, Json], alive: set[str]) -> list[str]:
+        """Return a sentence for each thing that a monitor says or does wrongly. ``given``: pods as they were bound, by UID;
+        ``alive``: keys of those that have not ended."""
+        return []
 
     def stays(self) -> list[str]:
         """Return a sentence for each thing of pods that are gone."""
