@@ -202,8 +202,9 @@ def test_a_node_whose_daemon_and_job_are_killed_has_the_share_back_when_the_daem
     slurm.node.wait(60)
     slurm.node = slurm.start_node()
     assert slurm.shares() == [f"slurm-{job}"], "it goes on, and so does its share"
+    title = f"slurmstepd: [{job}.".encode()
     steps = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()
-             and (entry / "cmdline").exists() and f"slurmstepd: [{job}." in (entry / "cmdline").read_text()]  # fmt: skip
+             and (entry / "cmdline").exists() and title in (entry / "cmdline").read_bytes()]  # fmt: skip
     assert steps
     slurm.node.kill()
     slurm.node.wait(60)

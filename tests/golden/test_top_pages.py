@@ -9,11 +9,12 @@ import re
 from pathlib import Path
 
 import pytest
-from kit.top_picture import BEGAN, POD, history, sample
+from kit.top_picture import BEGAN, CARDS, POD, history, sample
 from tests.golden.test_screens import queues
 
 from pumice.cli.screen.cluster import ClusterSample, cluster_page
 from pumice.cli.screen.page import NARROWEST, Page, machine_page, too_small
+from pumice.cli.screen.samples import History, Part, Program, Sample
 from pumice.cli.screen.view import View
 from pumice.devices.device_type import CardRow, CardTenant
 
@@ -94,6 +95,15 @@ def test_a_terminal_that_is_too_small_is_told_what_is_needed(size: tuple[int, in
         assert " ".join(" ".join(text(shown)).split()) == (
             "pumice top needs a terminal of 40 columns and 10 lines. This one has 20 and 24. "
             "q ends; pumice top --once needs none.")
+
+
+def test_a_share_that_no_process_has_stands_without_a_pid() -> None:
+    """As one with a name stands before its first container, in `pumice ps` too."""
+    named = Program("m train", "train", 0, "anna", (Part(CARDS[0], 0, 0, None, 3072),), "pumice share create train", started=1)
+    there = Sample(BEGAN, sample(0).cards, (named,))
+    for width in (40, 80, 200):
+        (row,) = (line for line in text(machine_page(there, History(), View(), {}, width, 24)) if " train " in line)
+        assert re.match(r"  train +- ", row), row
 
 
 if __name__ == "__main__":

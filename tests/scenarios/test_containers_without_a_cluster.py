@@ -286,7 +286,7 @@ def test_a_name_is_given_once_and_one_without_gets_a_number(here: OneMachine) ->
     assert share(here, "delete", number).returncode == 0
 
 
-HOSTILE = ["../../etc/x", "a/b", "A", "a b", "-x-", "r7", "7", "a\nb", "a=b", "é", "a" * 64, "$(id)", "a,b"]
+HOSTILE = ["", "../../etc/x", "a/b", "A", "a b", "-x-", "r7", "7", "a\nb", "a=b", "é", "a" * 64, "$(id)", "a,b"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -67,6 +67,27 @@ def test_the_exit_code_is_the_programs_own(here: OneMachine, command: list[str],
     assert here.ps() == []
 
 
+def test_a_program_is_given_words_that_are_not_utf_8_as_they_are_and_shown_without_them(here: OneMachine) -> None:
+    """As names of files are that came from an older system."""
+    word = os.fsdecode(b"caf\xe9.csv")
+    program = here.start("--memory", "1000", "--", "sh", "-c", "echo there; sleep 100; true", word)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "there\n", program.stderr
+    assert Path(f"/proc/{program.pid}/cmdline").read_bytes().endswith(b"\0caf\xe9.csv\0")
+    (share,) = here.ps()
+    assert share["command"][-1] == "caf?.csv"
+
+
+def test_a_machine_below_a_path_that_is_not_utf_8_is_refused_in_one_line(tmp_path: Path) -> None:
+    below = tmp_path / os.fsdecode(b"caf\xe9")
+    below.mkdir()
+    machine = OneMachine(below / "m")
+    done = machine.run("--memory", "1000", "--", "true")
+    machine.close()
+    assert done.returncode == 2
+    assert re.fullmatch(r"(pumice run: on the emulated machine .*\n)?pumice run: .* a path that is not UTF-8 .*\n", done.stderr)
+
+
 def test_signals_reach_the_program_itself(here: OneMachine) -> None:
     script = "trap 'exit 9' INT; echo memory: ready; while :; do sleep 0.05; done"
     program = here.start("--memory", "1000", "--", "sh", "-c", script)

@@ -27,6 +27,9 @@ app = flags.App(group=True, help="Make shares of a card with a name, for contain
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 NUMBERED = re.compile(rf"r[0-9]+|{JOB_PREFIX}.*")
 FOLDER = Annotated[Path, flags.Option("--cdi-dir", metavar="DIR", help="Where the engine reads CDI files.")]
+NAME_WANTED = Annotated[
+    str | None, flags.Argument(metavar="NAME", help="Small letters, digits and hyphens (default: a number).")
+]
 DEFAULT = Path("/var/run/cdi")
 UNOPENED = (
     "no CDI file of NVIDIA's toolkit names the cards, so {} opens none; give containers the card as well, or run nvidia-ctk cdi "
@@ -36,7 +39,7 @@ UNOPENED = (
 
 @app.command(epilog="Examples: pumice share create train --memory 3G --cores 50;  pumice share create --memory 25% --gpu auto")
 def create(
-    name: Annotated[str, flags.Argument(metavar="NAME", help="Small letters, digits and hyphens (default: a number).")] = "",
+    name: NAME_WANTED = None,
     memory: MEMORY = None,
     cores: CORES = "0",
     gpu: GPU = None,
@@ -49,11 +52,11 @@ def create(
     containers that have it at the same time share it."""
     from pumice.local import containers, start  # only here: help and completion need no allocator
 
-    if name and (not NAME.fullmatch(name) or NUMBERED.fullmatch(name)):
+    if name is not None and (not NAME.fullmatch(name) or NUMBERED.fullmatch(name)):
         raise BadInput(f"{name!r} is no name of a share: up to 63 small letters, digits and hyphens, a letter first; not r1, "
                        "nor slurm-1")  # fmt: skip
-    request, command = request_of(memory, cores, gpu, gpus, priority), ["pumice", "share", "create", name]
-    begun, place, given = book("pumice share create", request, command, emulated, dict(os.environ), NAMED, name)
+    request, command = request_of(memory, cores, gpu, gpus, priority), ["pumice", "share", "create", *filter(None, [name])]
+    begun, place, given = book("pumice share create", request, command, emulated, dict(os.environ), NAMED, name or "")
     try:
         if place.machine is None:
             toolkit = containers.cards_of_toolkit(begun.booking)

@@ -59,7 +59,8 @@ def book(request: Request, command: Sequence[str], place: Place, cards: Cards,
         leader = 0 if keeper == NAMED else os.getpid()
         allocated = [BookedCard(card.index, card.name, card.memory // MIB) for card in allocator.facts(allocation)]
         booking = Booking(
-            id=number, pid=leader, start=start if leader else 0, user=os.getuid() if user < 0 else user, command=list(command),
+            id=number, pid=leader, start=start if leader else 0, user=os.getuid() if user < 0 else user,
+            command=[word.encode("utf-8", "replace").decode() for word in command],  # JSON has no bytes that are not UTF-8
             cards=allocated, region=str(region), created=now(), boot=boot(), priority=request.priority, keeper=keeper or UNSET,
             pids=pid_namespace() if keeper else UNSET, annotations=allocator.annotations(allocation, int(now() * 1e9)),
         )  # fmt: skip

@@ -170,7 +170,10 @@ class Bookings:
     def save(self) -> None:
         """Write beside the file and rename over it. Raises Unavailable; then nothing has changed."""
         self._content.version = VERSION if any(booking.keeper for booking in self.all) else PLAIN
-        content = msgspec.json.format(msgspec.json.encode(self._content), indent=1)
+        try:
+            content = msgspec.json.format(msgspec.json.encode(self._content), indent=1)
+        except UnicodeEncodeError as error:  # the paths of regions are the one thing in it that must stay as it is
+            raise Unavailable(f"{self._directory}: a path that is not UTF-8 cannot stand in the records of shares") from error
         draft = self._directory / ".bookings.new"  # one name: whoever was killed over it left it to us, who hold the lock
         try:
             mode = 0o666 if shared(self._directory) else 0o600

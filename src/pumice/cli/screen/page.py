@@ -187,7 +187,7 @@ def _all_columns(there: Sequence[tuple[Program, Part]], history: History, pods: 
 
     found = [
         wide("ID", lambda program, _: Text(program.share or "-", "bold" if program.share else "dim"), "id", lead=True),
-        wide("PID", lambda program, _: Text(str(program.pid), justify="right"), "pid", lead=True),
+        wide("PID", lambda program, _: Text(str(program.pid or "-"), justify="right"), "pid", lead=True),
         wide("USER", lambda program, _: Text(program.user), "user", lead=True, most=12),
     ]
     if any(program.pod for program, _ in there):
