@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from kit.top_picture import BEGAN, sample
+from textual.events import Key
 from textual.pilot import Pilot
 
 from pumice.cli.screen.app import Top
@@ -120,6 +121,20 @@ def test_keys_sort_turn_round_group_and_filter() -> None:
         await shows(pilot, "by cores, tree by user  filter: anna tr")
         await pilot.press("escape")
         await shows(pilot, "PROGRAMS (4)")
+
+    play(story)
+
+
+def test_keys_that_come_all_at_once_are_taken_in_their_order() -> None:
+    """As over a slow line, where the terminal hands many over together."""
+
+    async def story(pilot: Pilot[int]) -> None:
+        await pilot.press("slash")
+        driver = pilot.app._driver
+        assert driver is not None
+        for key in (*"xy", "backspace", "backspace", *"annb", "backspace", *"a tr"):
+            driver.send_message(Key(key, key if len(key) == 1 else None))
+        await shows(pilot, "PROGRAMS (1 of 4) by id, tree by card  filter: anna tr")
 
     play(story)
 

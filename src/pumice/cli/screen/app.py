@@ -24,7 +24,7 @@ from pumice.cli.screen.acting import Deeds
 from pumice.cli.screen.canvas import Canvas
 from pumice.cli.screen.cluster import EVERY, ClusterSample, cluster_page, lines_of
 from pumice.cli.screen.cluster import look as look_at_cluster
-from pumice.cli.screen.dialogs import STYLE, Confirm, Help, Limits, Signals
+from pumice.cli.screen.dialogs import STYLE, Confirm, Field, Help, Limits, Signals
 from pumice.cli.screen.drawing import padded
 from pumice.cli.screen.page import Page, machine_page, too_small
 from pumice.cli.screen.samples import History, Program, Sample
@@ -71,7 +71,7 @@ class Watch(Screen[None]):
     def compose(self) -> ComposeResult:
         """Build the screen: the lines, and the field of the filter over the last of them."""
         yield Canvas()
-        yield Input(placeholder="id, pid, user, pod or command; Enter, Esc", id="filter")
+        yield Field(placeholder="id, pid, user, pod or command; Enter, Esc", id="filter")
 
     def on_mount(self) -> None:
         """Begin to look."""

@@ -10,6 +10,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
+from textual.events import Key
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
 
@@ -51,6 +52,25 @@ Dialog Input { height: 1; border: none; padding: 0; }
 Dialog Static { height: auto; }
 Dialog VerticalScroll { height: auto; max-height: 20; }
 """
+
+
+class Field(Input):
+    """A field that takes keys in the order in which they came. Textual takes letters at once, and what deletes or moves behind
+    all that waits; over a slow line many keys come together."""
+
+    AT_ONCE: ClassVar[dict[str, str]] = {
+        "backspace": "delete_left", "delete": "delete_right", "left": "cursor_left", "right": "cursor_right", "home": "home",
+        "end": "end", "ctrl+a": "home", "ctrl+e": "end", "ctrl+d": "delete_right", "ctrl+k": "delete_right_all",
+        "ctrl+u": "delete_left_all", "ctrl+w": "delete_left_word",
+    }  # fmt: skip
+
+    async def _on_key(self, event: Key) -> None:
+        if action := self.AT_ONCE.get(event.key):
+            event.stop()
+            event.prevent_default()
+            getattr(self, f"action_{action}")()
+        else:
+            await super()._on_key(event)
 
 
 class Dialog(ModalScreen[Answer]):
@@ -113,9 +133,9 @@ class Limits(Dialog[tuple[str, str]]):
         with Vertical():
             yield Static(Text(self._about))
             yield Static(Text("Memory: MiB, 3GiB or 25%", "dim"))
-            yield Input(self._memory, id="memory")
+            yield Field(self._memory, id="memory")
             yield Static(Text("Cores in percent, 0: no limit. Enter goes on, Esc leaves", "dim"))
-            yield Input(self._cores, id="cores")
+            yield Field(self._cores, id="cores")
 
     @on(Input.Submitted)
     def give(self) -> None:
