@@ -437,6 +437,7 @@ class PlaneDoor(Door):
             process.connection.faults.clear()
             process.connection.doom = None
             process.connection.away_until = process.connection.deaf_until = process.clock.stopped_until = 0.0
+            process.connection.hang_up(forget=False, seconds=0.0)  # who was to be silent for longer answers again
         for node in self.nodes.values():
             node.cards.lost.clear()
             node.rest()
