@@ -213,7 +213,7 @@ class ClaimWrites:
         if shown is None:
             status["allocation"] = {**(one.allocation or {}), "allocationTimestamp": stamp(self.clock.now())}
         status["reservedFor"] = [*users, {"resource": "pods", "name": effect.name, "uid": effect.uid}]
-        self._answered(await self._update(claim, subresource="status"), made=made)
+        self._answered(await self._update_status(claim), made=made)
 
     async def _give_back(self, namespace: str, name: str, uid: str, pod: str, *, allocated: bool) -> None:
         try:
@@ -233,7 +233,7 @@ class ClaimWrites:
             if allocated and not left:
                 for key in ("allocation", "reservedFor", "devices"):
                     status.pop(key, None)
-            claim = await self._update(claim, subresource="status")
+            claim = await self._update_status(claim)
             self._answered(claim)
         finalizers = claim["metadata"].get("finalizers") or []
         if allocated and (claim.get("status") or {}).get("allocation") is None and CLAIM_PROTECTION in finalizers:
@@ -242,11 +242,19 @@ class ClaimWrites:
             if answer.get("metadata", {}).get("uid") == uid and not claim["metadata"].get("deletionTimestamp"):
                 self._answered(answer)
 
-    async def _update(self, claim: Json, *, subresource: str = "") -> Json:
+    async def _update(self, claim: Json) -> Json:
         """Raises ApiError; Refused where another scheduler leads by now."""
+        await self._check_lease()
+        return await self.cluster.update(RESOURCE_CLAIMS, claim)
+
+    async def _update_status(self, claim: Json) -> Json:
+        """The same of its status, which is a right of its own."""
+        await self._check_lease()
+        return await self.cluster.update(RESOURCE_CLAIMS, claim, subresource="status")
+
+    async def _check_lease(self) -> None:
         if not await self.allowed():
             raise Refused("another scheduler leads")
-        return await self.cluster.update(RESOURCE_CLAIMS, claim, subresource=subresource)
 
     def _answered(self, claim: Json, *, made: bool = False) -> None:
         """Tell of a claim as it was answered; one that the watch has shown to be gone since stays gone. ``made``: by us, so that
