@@ -64,6 +64,23 @@ build_allocator() { # Kubernetes' allocator for structured parameters behind a p
     ln -sfn ".allocator-$sum" "$assets/allocator"
 }
 
+build_cases() { # the table cases of that allocator, which lie in an internal package of its module: unpacked, with ours beside them
+    local module=k8s.io/dynamic-resource-allocation sum folder
+    sum=$(cat cases/cases_test.go | sha256sum | cut -c1-16)
+    if [ ! -x "$assets/.cases-$sum" ]; then
+        echo "building the cases of $module ..." >&2
+        folder=$(mktemp -d)
+        cp -r "$(go mod download -json "$module@$(go list -m -f '{{.Version}}' $module)" | awk -F'"' '$2 == "Dir" {print $4}')" "$folder/module"
+        chmod -R u+w "$folder"
+        mkdir "$folder/module/structured/internal/pumice"
+        cp cases/cases_test.go "$folder/module/structured/internal/pumice/"
+        CGO_ENABLED=0 GOFLAGS=-mod=readonly go -C "$folder/module" test -c -vet=off -trimpath -o "$assets/.cases.$$" ./structured/internal/pumice
+        mv "$assets/.cases.$$" "$assets/.cases-$sum"
+        rm -r "$folder"
+    fi
+    ln -sfn ".cases-$sum" "$assets/claim-cases"
+}
+
 (
     flock 9 # two builds at once would only slow each other down
     build etcd go.etcd.io/etcd/server/v3
@@ -74,6 +91,7 @@ build_allocator() { # Kubernetes' allocator for structured parameters behind a p
         esac
     done
     build_allocator
+    build_cases
     build_helm
     build_containerd
 ) 9>"$assets/.lock"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -94,9 +94,13 @@ class Claim:
 
     def check_size(self) -> None:
         """Raises Fault where the claim asks for more devices than its status can hold, whichever alternatives are taken."""
-        least = sum(min(ask.count for ask in asks) for asks in self.requests)
-        if least > RESULTS_MOST:
-            raise Fault(f"claim {self.claim}: {least} devices are asked for, a claim can hold {RESULTS_MOST}")
+        if (number := least(self.requests)) > RESULTS_MOST:
+            raise Fault(f"claim {self.claim}: {number} devices are asked for, a claim can hold {RESULTS_MOST}")
+
+
+def least(requests: Iterable[Sequence[Ask]]) -> int:
+    """Return how many devices requests come to at the least, whichever alternatives are taken."""
+    return sum(min(ask.count for ask in asks) for asks in requests)
 
 
 def prepared(claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass]) -> list[Claim]:

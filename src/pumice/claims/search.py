@@ -18,7 +18,7 @@ from pumice.claims.filling import Filling, Rank
 from pumice.claims.ledger import Draft
 from pumice.claims.objects import RESULTS_MOST, DeviceClass, ResourceClaim
 from pumice.claims.reasons import Cause, FitError, RequestReasons, Rule, Unallocated
-from pumice.claims.requests import Ask, Candidate, Claim, Fault, prepared
+from pumice.claims.requests import Ask, Candidate, Claim, Fault, least, prepared
 from pumice.claims.slices import Node, NodePool, PooledDevice, Slices
 from pumice.claims.usage import Usage
 
@@ -139,15 +139,17 @@ class _Searching:
         return done
 
     def _advance_request(self, choice: _Choice) -> Search[_Choice | None]:
-        """Go on with the next alternative whose devices the claim's status has room for."""
-        asks = self.claims[choice.claim].requests[choice.request]
+        """Go on with the next alternative whose devices the claim's status has room for, and for the least that its further
+        requests may come to: where they have none, no choice among the devices of this one helps."""
+        requests = self.claims[choice.claim].requests
+        asks, further = requests[choice.request], least(requests[choice.request + 1 :])
         while choice.next < len(asks):
             ask = asks[choice.next]
             choice.next += 1
             self._spend(1)
             yield
             held = sum(1 for taken in self.draft.taken if taken.ask.claim_at == choice.claim)
-            if ask.count + held <= RESULTS_MOST and not (ask.takes_all and not ask.count):
+            if held + ask.count + further <= RESULTS_MOST and not (ask.takes_all and not ask.count):
                 return _Choice(choice.claim, choice.request, ask)
         return None
 

@@ -117,6 +117,13 @@ def test_a_claim_holds_no_more_devices_than_its_status() -> None:
     assert len(cluster.gives(claim(asks(count=20), either))) == 21
 
 
+def test_alternatives_that_leave_no_room_for_further_requests_are_passed_over_without_a_search_of_their_devices() -> None:
+    cluster = Cluster(published(*(device(f"d{at}") for at in range(64))))
+    sizes = [{"name": name, "deviceClassName": "gpu", "count": count} for name, count in (("whole", 32), ("half", 16))]
+    found = cluster.gives(claim({"name": "a", "firstAvailable": sizes}, {"name": "b", "firstAvailable": sizes}))
+    assert [one.partition(" ")[0] for one in found] == ["a/half"] * 16 + ["b/half"] * 16
+
+
 def test_pools_are_valid_or_give_nothing() -> None:
     twice = Cluster(published(device("p0"), device("p0")))
     assert twice.gives(claim(asks()))[0].endswith("is invalid, generation 1: two devices have the name p0")
