@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from kit.engine_world import World
-from kit.objects import group, node, pod, priority_class, queue
+from kit.objects import VGPU, group, node, pod, priority_class, queue
 from kit.scheduler_confs import conf
 
 from pumice.scheduler.state.jobs import Job
@@ -434,3 +434,22 @@ def test_a_pod_hears_of_it_when_a_gang_that_would_stand_loses_its_pod_group() ->
     world.remove("PodGroup", "default/g")
     world.settle(2)
     assert world.node_of("w") == "n1"
+
+
+def test_a_pod_that_no_node_can_ever_hold_stays_so_while_others_have_what_it_asks_for() -> None:
+    """Its gang was tried again in every cycle, where amid its trial other reasons came first than at its end."""
+    world = World()
+    world.add(node("n1", cards=2, mib=8000))
+    limits = [{f"{VGPU}-number": "2", f"{VGPU}-memory": "1000", f"{VGPU}-cores": "100"}, {f"{VGPU}-number": "1", f"{VGPU}-memory": "1000"}]
+    containers = [{"name": f"c{at}", "image": "i", "resources": {"limits": each}} for at, each in enumerate(limits)]
+    world.add(pod("never", containers=containers))
+    world.settle()
+    never = world.engine.state.tasks[world.pods["default/never"]["metadata"]["uid"]]
+    assert world.engine.placer.hopeless(never.cls)
+    world.add(*(pod(f"half-{at}", mib=1000, cores=100) for at in range(2)))
+    world.settle()
+    assert "Insufficient volcano.sh/vgpu-cores" in world.engine.placer.why(never.cls).text
+    assert world.engine.placer.hopeless(never.cls)
+    world.add(node("n2", cards=3, mib=8000))
+    world.settle()
+    assert world.node_of("never") == "n2"
