@@ -440,7 +440,8 @@ def test_a_pod_that_no_node_can_ever_hold_stays_so_while_others_have_what_it_ask
     """Its gang was tried again in every cycle, where amid its trial other reasons came first than at its end."""
     world = World()
     world.add(node("n1", cards=2, mib=8000))
-    limits = [{f"{VGPU}-number": "2", f"{VGPU}-memory": "1000", f"{VGPU}-cores": "100"}, {f"{VGPU}-number": "1", f"{VGPU}-memory": "1000"}]
+    two = {f"{VGPU}-number": "2", f"{VGPU}-memory": "1000", f"{VGPU}-cores": "100"}
+    limits = [two, {f"{VGPU}-number": "1", f"{VGPU}-memory": "1000"}]
     containers = [{"name": f"c{at}", "image": "i", "resources": {"limits": each}} for at, each in enumerate(limits)]
     world.add(pod("never", containers=containers))
     world.settle()
