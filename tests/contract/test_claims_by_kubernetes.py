@@ -45,6 +45,9 @@ LISTED: dict[str, Callable[[World, str], bool]] = {
     "fractions are rounded to whole units": lambda world, said: "00m'" in str(world.slices) + str(world.claims),
     "distinctAttribute looks at the last device of a request": lambda world, said: _has(world, "distinctAttribute"),
     "All with counters is a crash": lambda world, said: _has(world, "All") and "nil pointer" in said,
+    "All is refused for another node's pool with counters": lambda world, said: (
+        "currently being updated" in said and "sharedCounters" in str(world.slices)
+    ),
     "All under a constraint is an error at the first try": lambda world, said: "constraint would not be satisfied" in said,
 }  # fmt: skip
 
@@ -85,6 +88,10 @@ def test_differences_are_listed_and_decided(allocator: Kubernetes) -> None:
 @pytest.mark.parametrize("seed", [1070567, 1070727])
 def test_a_further_share_of_a_device_whose_counters_are_over_committed_is_not_given(allocator: Kubernetes, seed: int) -> None:
     assert _differences(seed, 1, allocator, without_defects=False)["a shared device in use leaves its counters free"] == 1
+
+
+def test_a_pool_of_another_node_that_is_being_updated_does_not_concern_this_one(allocator: Kubernetes) -> None:
+    assert _differences(10518426, 1, allocator, without_defects=False)["All is refused for another node's pool with counters"] == 1
 
 
 def test_a_world_whose_last_request_no_device_can_serve_is_refused_within_the_budget(allocator: Kubernetes) -> None:
