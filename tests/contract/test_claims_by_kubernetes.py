@@ -91,7 +91,8 @@ def test_a_further_share_of_a_device_whose_counters_are_over_committed_is_not_gi
 
 
 def test_a_pool_of_another_node_that_is_being_updated_does_not_concern_this_one(allocator: Kubernetes) -> None:
-    assert _differences(10518426, 1, allocator, without_defects=False)["All is refused for another node's pool with counters"] == 1
+    found = _differences(10518426, 1, allocator, without_defects=False)
+    assert found["All is refused for another node's pool with counters"] == 1
 
 
 def test_a_world_whose_last_request_no_device_can_serve_is_refused_within_the_budget(allocator: Kubernetes) -> None:
