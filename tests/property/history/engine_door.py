@@ -270,7 +270,7 @@ class EngineDoor(Door):
 
     def _fresh(self) -> Engine:
         """An engine that has read the objects as they are, like that of a command."""
-        ears = self.make()
+        ears = EngineDoor.make(self)  # of which a door that keeps a journal shall note nothing
         for kind, name in LISTS.items():
             for obj in self.store.tables[kind].values():
                 ears.takes[name](WatchEvent("ADDED", _encode(obj)))

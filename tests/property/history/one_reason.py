@@ -152,6 +152,8 @@ def unlike_explanations(engine: Engine, now: float) -> Iterator[str]:
             found = said.get(key)
             if found is None or not re.match(r"0/\d+ nodes are unavailable", row.why):
                 continue
+            if "held for gang" in row.why:  # by this very cycle
+                continue
             summary = found.summary.removeprefix("can never run: ")
             if not found.node and summary != row.why and not (found.refusals and summary in row.why):
                 yield f"{key}: explain pod {found.summary!r}, explain waiting {row.why!r}"
