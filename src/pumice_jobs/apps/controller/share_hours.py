@@ -27,6 +27,7 @@ from pumice.ports.cluster import ApiError, Cluster, WatchEvent
 from pumice.wire import kinds, names
 from pumice.wire.batch import Container as ContainerStatus
 from pumice.wire.held_shares import NodeCards, cards_of, limits_of, owner_of, request_of, shares_of
+from pumice.wire.kubernetes import COMPONENT
 from pumice.wire.nvidia_vgpu import group_key
 from pumice.wire.objects import Meta, Quantities, Resources
 from pumice.wire.share_hours import DAY, KEPT_DAYS, Day, clean, config_map_of, parse, render
@@ -164,7 +165,7 @@ class ShareHours:
     def on_pod(self, event: WatchEvent) -> None:
         pod, gone = object_of(AccountedPod, event), event.type == "DELETED"
         meta = pod.metadata
-        named = meta.labels.get("name") or meta.labels.get("app.kubernetes.io/component", "")
+        named = meta.labels.get("name") or meta.labels.get(COMPONENT, "")
         if meta.namespace == MONITOR_NAMESPACE and (source := _SOURCE_OF.get(named)) is not None:
             self._on_monitor(pod, source, gone=gone)
         if pod.spec.resource_claims or pod.status.extended_resource_claim_status:
