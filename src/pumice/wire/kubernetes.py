@@ -36,6 +36,9 @@ STORAGE: Final = "storage.k8s.io"
 NODE_GROUP: Final = "node.k8s.io"
 DEVICES: Final = "resource.k8s.io"
 
+COMPONENT: Final = "app.kubernetes.io/component"
+"""The label by which manifests and charts say what a pod is."""
+
 # Claims for devices (Dynamic Resource Allocation)
 CLAIM_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 """The finalizer of an allocated ResourceClaim."""
