@@ -194,7 +194,7 @@ def _volcano_job(**spec: Any) -> Hostile:
 
 
 def _at_the_door(rng: Random) -> Hostile:
-    """What a pod's kubelet is asked through the server, of pods that run nowhere: long commands, many ports, odd logs."""
+    """Requests for exec, attach, port-forward, logs and proxy of pods that run nowhere: long commands, many ports, odd logs."""
     many = drawn(rng, 1000, 1)
     what, asked = rng.choice([
         ("exec", "&".join(["stdout=1", *(["command=" + "x" * rng.choice((1, 7))] * many)])),

@@ -116,6 +116,6 @@ class Watches:
                 del self._open[user]
 
     async def woken(self, user: str) -> None:
-        """Returns when one of his may go on."""
+        """Return when one of the user's watches may go on."""
         if self._open[user] > AT_ONCE:
             await self._turns.mine(user)

@@ -243,12 +243,12 @@ class ClaimWrites:
                 self._answered(answer)
 
     async def _update(self, claim: Json) -> Json:
-        """Raises ApiError; Refused where another scheduler leads by now."""
+        """Write a claim while this scheduler leads. Raises ApiError; Refused where another one does."""
         await self._check_lease()
         return await self.cluster.update(RESOURCE_CLAIMS, claim)
 
     async def _update_status(self, claim: Json) -> Json:
-        """The same of its status, which is a right of its own."""
+        """Write a claim's status, which needs a right of its own. Raises as ``_update``."""
         await self._check_lease()
         return await self.cluster.update(RESOURCE_CLAIMS, claim, subresource="status")
 

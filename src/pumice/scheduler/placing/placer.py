@@ -408,7 +408,7 @@ class Placer:
         ):
             return self._reported[1]
         why = why_not(self.state, self.framework, self.evaluation, cls, per_node=per_node)
-        if not self.hopeless(cls):  # amid a gang's trial other reasons hide those that stay
+        if not self.hopeless(cls):  # while others have the room, by trial too, reasons that pass hide those that stay
             self._hopeless.pop(cls, None)
         if why.final and why.nodes and not (cls.constraints.topological or cls.constraints.claims or cls.device_claims):
             self._hopeless[cls] = self.state.ledger.table.version
