@@ -124,7 +124,7 @@ U = tuple(f"{at:08X}-00000000-00000000-00000000-00000000" for at in (1, 2))
 
 @dataclass
 class Npus:
-    """Two 310P cards and their slices (``ports.cards.Cards`` and ``ports.vnpus.Vnpus``)."""
+    """Two 310P cards and their slices (``ports.cards.Cards`` and ``ports.slices.Vnpus``)."""
 
     ill: dict[str, str] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)

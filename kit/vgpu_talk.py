@@ -1,4 +1,4 @@
-"""A conversation with a child that holds device memory (vgpu_children/holder.py)."""
+"""A conversation with a child that holds device memory (tests/native/children/holder.py)."""
 
 from __future__ import annotations
 

@@ -257,8 +257,7 @@ def npu_cards(nodes: Iterable[Json], placed: Iterable[Json]) -> list[str]:
     return found
 
 
-# -- chips that are cut on demand (Volcano pkg/scheduler/api/devices/ascend)
-# ----------------------------------------------------------------
+# -- Chips that are cut on demand (Volcano pkg/scheduler/api/devices/ascend) ------------------------------------------
 
 DECIDED, SERVER_TYPE = "huawei.com/npu-core", "servertype"
 CORES_OF, CPUS_OF = {"8": 8, "10": 10}, 7

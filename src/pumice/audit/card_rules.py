@@ -1,6 +1,5 @@
 """Which cards a node offers, what pods hold of them, and whether one more pod may: read from annotations and limits alone;
-nothing else of Pumice is imported here on purpose. The functions are about vGPUs; ``legacy_card_rules`` says it of another
-sharing.
+nothing else of Pumice is imported here on purpose. The functions are about vGPUs.
 
 Cards that are shared by HAMi-core are judged exactly (shares, memory, cores, a card for itself); of MIG slices only that no
 slot is held twice and that one card is cut in one way.

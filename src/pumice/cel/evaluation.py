@@ -272,7 +272,7 @@ def _variable(env: Env, name: str) -> Any:
 
 
 def _qualified(node: Tree[Any]) -> str | None:
-    """``a.b.c`` as text."""
+    """Return a name, or fields of one, as text: ``container.image``. None where it is anything else."""
     if node.data == "name":
         return str(node.children[0])
     if node.data == "select":

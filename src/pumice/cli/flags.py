@@ -1,7 +1,7 @@
 """The declaration of a command's options beside its function: ``memory: Annotated[str, flags.Option(help="...")] = ""``.
 
-An ``App`` is one command or a group of them. Its ``build`` makes of it the table that the parser (``reading``), the help
-(``helping``), the completion and the pages of documentation are made from.
+An ``App`` is one command or a group of them. Its ``build`` makes of it the table from which the parser, the help (both in
+``reading.py``), the completion and the pages of documentation are made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The smallest changes that would let a pod in, found by asking the filter itself.
 
-Nothing here knows why a node refuses: a change counts only when ``WhatIf``, which device_requests the same ``fit`` as the
-scheduler,
+Nothing here knows why a node refuses: a change counts only when ``WhatIf``, which asks the same ``fit`` as the scheduler,
 says that the changed pod fits, and that the next smaller change does not.
 """
 

@@ -203,7 +203,7 @@ def _pod(request: Request, number: str) -> Pod:
 
 # -- Why a request does not fit, in words -----------------------------------------------------------------------------
 
-# what is left of each card, who holds the rest, and what would fit
+# What is left of each card, who holds the rest, and what would fit.
 
 class Room(Struct, frozen=True):
     """The free part of one card: MiB and percent. ``total`` in MiB; ``closed`` is why it takes nobody, or empty."""

@@ -20,9 +20,9 @@ class Rendered(Protocol):
     def text(self) -> str: ...
 
 
-def render(device_types: Iterable[Rendered]) -> str:
+def render(families: Iterable[Rendered]) -> str:
     """The text of them all, in that order."""
-    return "".join([device_type.text() for device_type in device_types])
+    return "".join([family.text() for family in families])
 
 
 @dataclass(slots=True)
@@ -163,9 +163,9 @@ def number(value: float) -> str:
     return str(int(value)) if isinstance(value, int) or (abs(value) < 1e15 and value == int(value)) else repr(float(value))
 
 
-# -- The usual metrics of the process itself, by the names that every runtime's client library uses -------------------
+# -- The usual metrics of the process itself --------------------------------------------------------------------------
 
-# (Volcano pkg/scheduler/metrics).
+# By the names that every runtime's client library uses (Volcano pkg/scheduler/metrics).
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,10 +251,9 @@ def _number(text: str, limit: int) -> int | None:
 
 # -- `pumice.io/vgpu-handed-out` of a node, ours ---------------------------------------------------------------------
 
-# Which devices the node's plugin has handed out, and to which pods.
-# A pod's owner may change the annotations of the pod, and not those of the node. One line per pod, ``UID
-# assignment``, the assignment written as in the pod's own annotation (Volcano
-# pkg/scheduler/api/devices/nvidia/vgpu).
+# The devices that the node's plugin has handed out, and the pods that have them. A pod's owner may change the annotations of the
+# pod, and not those of the node. One line per pod, ``UID assignment``, the assignment written as in the pod's own annotation
+# (Volcano pkg/scheduler/api/devices/nvidia/vgpu).
 
 LIMIT: Final = 64 * 1024
 """Characters of the annotation: some six hundred pods. A node's annotations have 256 KiB together."""

@@ -19,7 +19,7 @@ from pumice.wire.without_effect import What, rows
 
 # -- The words of ``volcano-scheduler.conf`` --------------------------------------------------------------------------
 
-# its keys, actions, switches, plugins and their arguments (Volcano pkg/scheduler/util.go)
+# Its keys, actions, switches, plugins and their arguments (Volcano pkg/scheduler/util.go).
 
 TOP: Final = ("actions", "tiers", "configurations", "metrics")
 ACTIONS: Final = frozenset(

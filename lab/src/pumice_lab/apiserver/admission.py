@@ -190,8 +190,8 @@ def _one_default(backend: Backend, value: Json) -> None:
 
 # -- LimitRanges of a namespace, applied to a new pod or claim --------------------------------------------------------
 
-# defaults where it leaves them out, then bounds and ratios. Rules: Kubernetes "Limit Ranges"
-# (plugin/pkg/admission/limitranger/admission.go)
+# Defaults where it leaves them out, then bounds and ratios. Rules: Kubernetes "Limit Ranges"
+# (plugin/pkg/admission/limitranger/admission.go).
 
 Amounts = dict[str, str]
 _NOTE = "kubernetes.io/limit-ranger"
@@ -270,8 +270,8 @@ def _beyond(row: Json, requests: Amounts, limits: Amounts) -> Iterable[str]:
 
 # -- A pod's share of its service account -----------------------------------------------------------------------------
 
-# pull secrets and, unless it is told not to, a token in a volume of its containers (Kubernetes "Configure Service Accounts for
-# Pods"; plugin/pkg/admission/serviceaccount of its source)
+# Pull secrets and, unless it is told not to, a token in a volume of its containers (Kubernetes "Configure Service Accounts for
+# Pods"; plugin/pkg/admission/serviceaccount of its source).
 
 _VOLUME = "kube-api-access-"
 _PLACE = "/var/run/secrets/kubernetes.io/serviceaccount"

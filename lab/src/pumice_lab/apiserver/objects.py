@@ -295,7 +295,7 @@ class Objects:
 
 # -- How far the way reaches by which an object is written ------------------------------------------------------------
 
-# through its status, through a narrow subresource, or whole
+# Through its status, through a narrow subresource, or whole.
 
 def take(value: Json, source: Json, key: str) -> None:
     """The key as the source has it, or not at all."""

@@ -194,7 +194,7 @@ async def _sliced(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
 
 # -- How long the server waits for a client ---------------------------------------------------------------------------
 
-# nobody holds a socket for ever
+# Nobody holds a socket for ever.
 
 @dataclass(frozen=True, slots=True)
 class Patience:

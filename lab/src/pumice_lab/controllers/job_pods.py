@@ -283,9 +283,7 @@ def delete(pod: View) -> Delete:
     return Delete(PODS, meta["namespace"], meta["name"], meta["uid"])
 
 
-# -- The podFailurePolicy (KEP-3329), podReplacementPolicy (KEP-3939) and successPolicy ------------------------------
-
-# (KEP-3998) of a Job, applied to its pods.
+# -- podFailurePolicy (KEP-3329), podReplacementPolicy (KEP-3939) and successPolicy (KEP-3998) of a Job ---------------
 
 
 @dataclass(frozen=True, slots=True)

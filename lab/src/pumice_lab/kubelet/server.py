@@ -297,7 +297,7 @@ def _failure(reason: str, text: str) -> bytes:
 
 # -- An attach as a session like an exec ------------------------------------------------------------------------------
 
-# a running container's output and, where it has them, its stdin and terminal
+# A running container's output and, where it has them, its stdin and terminal.
 
 class AttachSession:
     """Output of a terminal comes from it, other output from the log. ``live``: does the container still run?"""

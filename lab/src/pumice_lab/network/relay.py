@@ -95,8 +95,8 @@ class Questions(asyncio.DatagramProtocol):
     async def _ask(self, question: bytes, pod: Any) -> None:
         loop = asyncio.get_running_loop()
         for server in self._servers():
-            device_type = socket.AF_INET6 if ":" in server else socket.AF_INET
-            with contextlib.suppress(OSError, TimeoutError), socket.socket(device_type, socket.SOCK_DGRAM) as made:
+            family = socket.AF_INET6 if ":" in server else socket.AF_INET
+            with contextlib.suppress(OSError, TimeoutError), socket.socket(family, socket.SOCK_DGRAM) as made:
                 made.setblocking(False)
                 made.connect((server, self._port))
                 async with asyncio.timeout(_ANSWER_SECONDS):

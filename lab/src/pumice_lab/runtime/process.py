@@ -322,7 +322,7 @@ def start_failure(message: Mapping[str, Any], spec: ContainerSpec | None) -> Sta
 
 # -- Mounts of a container where mount namespaces are refused ---------------------------------------------------------
 
-# the same files by their host paths
+# The same files by their host paths.
 
 _PRELOAD = "/etc/ld.so.preload"
 

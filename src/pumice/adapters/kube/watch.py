@@ -255,8 +255,8 @@ def _checked(line: bytes, path: str, form: Form) -> tuple[str, Any, bytes, Any]:
 
 # -- The bytes of lists and watches, decoded --------------------------------------------------------------------------
 
-# at once into a kind where one is named, else as far as the metadata. Fifty thousand pods are hundreds of megabytes: reading
-# every byte once instead of three times is most of a quick start
+# At once into a kind where one is named, else as far as the metadata. Fifty thousand pods are hundreds of megabytes: reading
+# every byte once instead of three times is most of a quick start.
 
 class Meta(Struct, rename="camel", gc=False):
     """The metadata by which objects are told apart."""

@@ -240,9 +240,9 @@ async def _in_time(ask: Callable[[], Awaitable[T]]) -> T:
 
 # -- The container runtimes' configurations ---------------------------------------------------------------------------
 
-# does one know NVIDIA's runtime, and is that the default? Docker: dockerd's daemon.json. containerd: the CRI plugin's table,
+# Does one know NVIDIA's runtime, and is that the default? Docker: dockerd's daemon.json. containerd: the CRI plugin's table,
 # whose name changed with version 3 of its configuration (containerd docs/cri/config.md). CRI-O: crio.conf(5). All of them are
-# what ``nvidia-ctk runtime configure`` writes
+# what ``nvidia-ctk runtime configure`` writes.
 
 DOCKER: Final = Path("etc/docker/daemon.json")
 CONTAINERD: Final = (Path("etc/containerd/config.toml"), Path("etc/containerd/conf.d"))

@@ -244,10 +244,9 @@ def _card(usage: ContainerUsage, device: PodDevice, snapshot: Snapshot, names: M
 
 # -- The monitor's word to the containers -----------------------------------------------------------------------------
 
-# less important work waits for more important work on the same card, and a container that is alone at work runs without its
+# Less important work waits for more important work on the same card, and a container that is alone at work runs without its
 # core limit (HAMi volcano-vgpu-device-plugin cmd/vgpu-monitor, HAMi cmd/vGPUmonitor/feedback.go). Each round reads every
-# region afresh, decides (``node.feedback``)
-# and writes only what changes, four bytes at a time
+# region afresh, decides (``node.feedback``), and writes only what changes, four bytes at a time.
 
 FLOOR = 5
 """Percent of its cards' time that a container without a core limit keeps while it is held back."""

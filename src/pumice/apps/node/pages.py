@@ -18,7 +18,8 @@ STUCK = 90.0
 
 @dataclass(slots=True)
 class PluginHealth:
-    """Filled in as one brand comes up. Until then it waits for a driver: not ready, but well, so that no kubelet ends it."""
+    """The health of one device plugin, filled in as it comes up. Until then it waits for a driver: not ready, but well, so that
+    no kubelet kills it."""
 
     watch: CardWatch | None = None
     missing: Callable[[], list[str]] = lambda: ["the driver"]
@@ -31,23 +32,23 @@ class PluginHealth:
 
 
 @asynccontextmanager
-async def plugin_pages(address: str, port: int, *device_types: PluginHealth) -> AsyncIterator[None]:
+async def plugin_pages(address: str, port: int, *plugins: PluginHealth) -> AsyncIterator[None]:
     """Serve them while the block runs; an empty ``address`` serves nothing."""
 
     async def healthz(request: web.Request) -> web.StreamResponse:
-        if (silent := max(device_type.silent for device_type in device_types)) < STUCK:
+        if (silent := max(plugin.silent for plugin in plugins)) < STUCK:
             return web.Response(text="ok\n")
         return web.Response(status=503, text=f"the driver has not answered for {silent:.0f} s\n")
 
     async def readyz(request: web.Request) -> web.StreamResponse:
-        if missing := [name for device_type in device_types for name in device_type.missing()]:
+        if missing := [name for plugin in plugins for name in plugin.missing()]:
             return web.Response(status=503, text=f"waiting for: {', '.join(missing)}\n")
         return web.Response(text="ok\n")
 
     async def metrics(request: web.Request) -> web.StreamResponse:
         found: dict[str, MetricFamily] = {}
-        for device_type in device_types:
-            for family in await device_type.metrics() if device_type.metrics else ():
+        for plugin in plugins:
+            for family in await plugin.metrics() if plugin.metrics else ():
                 found.setdefault(family.name, replace(family, samples=[])).samples.extend(family.samples)
         return web.Response(body=render(found.values()).encode(), headers={"Content-Type": CONTENT_TYPE})
 

@@ -255,7 +255,7 @@ REMEMBERED_GANGS = 1000
 
 @dataclass(slots=True)
 class BindResults:
-    """Takes each Binding's outcome once (``apps.binder.Binder.done``)."""
+    """Takes each Binding's outcome once (``Binder.done``)."""
 
     enter: Doorway
     metrics: SchedulerMetrics
@@ -284,7 +284,7 @@ class BindResults:
         self.wake.set()
 
     def sent(self, effect: Bind) -> None:
-        """The Binding is about to be sent (``apps.binder.Binder.sent``)."""
+        """The Binding is about to be sent (``Binder.sent``)."""
         self.metrics.reached("PreBound", self.enter.engine.state.tasks.get(effect.uid), self.clock.now())
 
     def _bound(self, effect: Bind) -> None:

@@ -257,10 +257,10 @@ def why_not(template: SliceTemplate, cores: int, cpus: int, state: int) -> str:
     return f"wants dvpp {template.dvpp.value}, and {('all', 'a share', 'none')[dvpp]} of it is left"
 
 
-# -- ``pumice.NpuPolicy -----------------------------------------------------------------------------------------------
+# -- Values of chips --------------------------------------------------------------------------------------------------
 
-# Expected``: the chip that loses least of what it can still serve, in place of the fullest one. A chip has few
-# states, so their values are tabulated as they come up.
+# ``pumice.NpuPolicy: Expected`` takes the chip that loses least of what it can still serve, in place of the fullest one. A chip
+# has few states, so their values are tabulated as they come up.
 
 
 def loss(kind: SliceKind, template: SliceTemplate, cores: int, cpus: int, state: int, *, idle: bool) -> float:

@@ -162,8 +162,7 @@ class AscendMindCluster(DeviceSharing):
 
 # -- replay -----------------------------------------------------------------------------------------------------------
 
-# The allocation that a bound pod already holds, by the scheduler's annotation and by what the node's plugin made of it (spec
-# ascend 31, 34).
+# The allocation that a bound pod already holds, by the scheduler's annotation and by what the node's plugin made of it.
 
 def replay_pod(
     device_type: str, pod: Pod, node: str, inventory: Inventory, kind: SliceKind, want: CoreRequest | None

@@ -240,7 +240,7 @@ def _as_a_whole(path: Path, pod: dict[str, Any], device_types: DeviceSharings, *
 
 # -- Findings in objects of Kubernetes and Volcano --------------------------------------------------------------------
 
-# what they ask for that has no effect yet
+# What they ask for that has no effect yet.
 
 ASKED: Mapping[str, tuple[type[Any], Callable[[Any], tuple[Row, ...]]]] = {
     "Pod": (Pod, asked_by_pod), "Queue": (Queue, asked_by_queue),

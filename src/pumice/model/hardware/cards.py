@@ -62,9 +62,9 @@ def _preset(key: str, row: dict[str, object]) -> CardPreset:
     )
 
 
-# -- The tables of facts beside this file. Their parser is loaded when one is asked for ------------------------------
+# -- The tables of facts beside this file -----------------------------------------------------------------------------
 
-# Most programs ask for none.
+# Their parser is loaded when a table is read first: most programs read none.
 
 
 def table(name: str) -> dict[str, Any]:

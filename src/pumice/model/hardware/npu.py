@@ -84,8 +84,8 @@ def shipped_chips(prefix: str) -> tuple[NpuChip, ...]:
 
 # -- The facts of the driver of an Ascend chip -----------------------------------------------------------------------
 
-# (``npu.toml``; Huawei ascend-device-plugin, Huawei's table of 310P templates): its units and the templates that it
-# accepts, of which a configuration names those that pods are given.
+# ``npu.toml`` has its units and the templates that it accepts, of which a configuration names those that pods are given (Huawei
+# ascend-device-plugin, Huawei's table of 310P templates).
 
 MEDIA: Final = ("JPEGD", "JPEGE", "VPC", "VDEC", "PNGD", "VENC")
 
@@ -138,7 +138,7 @@ def _media(numbers: list[int]) -> tuple[int, ...]:
 
 # -- How Ascend chips are cut on demand, by AI cores, AI CPUs and media units ----------------------------------------
 
-# (``npu_slices.toml``; Volcano pkg/scheduler/api/devices/ascend).
+# ``npu_slices.toml`` has them (Volcano pkg/scheduler/api/devices/ascend).
 
 GROUPS = 4
 """vGroups of a chip (Huawei ascend-device-plugin)."""

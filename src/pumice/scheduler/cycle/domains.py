@@ -38,9 +38,8 @@ Trial = Callable[[Domain], bool]
 def place(
     cycle: Cycle, job: Job, statement: Statement, tasks: list[Task], failed_roles: set[str], *, beyond: bool = False
 ) -> bool:
-    """Place tasks of the job (``larger_first.place``), where it device_requests for it by the network. What is left stays in
-    ``tasks``.
-    Return whether the search goes on in the next cycle."""
+    """Place tasks of the job (``planning.place``), within HyperNodes where the job asks for a network topology. What is left
+    stays in ``tasks``. Return whether the search goes on in the next cycle."""
     requested, policies = topology_of(job), policies_of(job)
     if requested is None and not policies:
         stop = not beyond and over_cycles.may_stop(cycle, job, tasks)

@@ -46,8 +46,8 @@ def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:
             opened.append(task)
         else:
             task.error = by_queue(queue_shortage(cycle, task, amounts))
-    allocated = job.counts[Status.PIPELINED]
-    if job.ready_count + allocated + sum(task.let_in or not task.gated for task in job.pending.values()) < job.min_available:
+    pipelined = job.counts[Status.PIPELINED]
+    if job.ready_count + pipelined + sum(task.let_in or not task.gated for task in job.pending.values()) < job.min_available:
         while opened:
             job.set_gate(opened.pop(), Gate.QUEUE)
     for task in opened:

@@ -110,12 +110,12 @@ def queue_view(engine: Engine, name: str, now: float) -> QueueView:
     return found[name]
 
 
-def _view(engine: Engine, queue: QueueState, device_type: Iterable[QueueState], types: CardTypes) -> QueueView:
+def _view(engine: Engine, queue: QueueState, subtree: Iterable[QueueState], types: CardTypes) -> QueueView:
     tree, shares = engine.state.groups.tree, engine.framework.knows_shares
     used, waiting = _shown(tree.taken(queue)), dict[str, int]()
     jobs: list[Job] = []
     running = 0
-    for each in device_type:
+    for each in subtree:
         add(waiting, each.pending.items())
         subtract(waiting, each.aside.items())
         running += sum(job.allocated_count for job in each.jobs)
@@ -127,7 +127,7 @@ def _view(engine: Engine, queue: QueueState, device_type: Iterable[QueueState], 
         queue.name, queue.parent, len(tree.above(queue)), queue.state or OPEN, queue.weight, running,
         sum(len(job.pending) for job in jobs), _shown(queue.guarantee), deserved, dict(queue.capability),
         {} if found is None else _shown(found.most), used, {} if found is None else _borrowed(used, deserved), _shown(waiting),
-        tuple(filter(None, remarks)), types.of(device_type),
+        tuple(filter(None, remarks)), types.of(subtree),
         tuple((job.key, len(job.pending), Waiting(job).whole.text) for job in sorted(jobs, key=engine.framework.job_order_key)),
     )  # fmt: skip
 

@@ -314,7 +314,7 @@ class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, 
 
 # -- What queues are guaranteed and do not use ------------------------------------------------------------------------
 
-# it is kept from all others, at every level of the tree
+# It is kept from all others, at every level of the tree.
 
 Held = Callable[[QueueState], Vector]
 

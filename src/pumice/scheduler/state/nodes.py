@@ -83,7 +83,7 @@ _unpack = msgspec.msgpack.Decoder(Written).decode
 
 def node_bytes(node: Node) -> bytes:
     """All that is read of a Node object; equal bytes mean that an update changed nothing of it. What the plugin has handed out
-    changes with every pod, and is kept elsewhere (``assignment_cache``)."""
+    changes with every pod, and is kept elsewhere."""
     meta, spec, status = node.metadata, node.spec, node.status
     notes = meta.annotations
     if HANDED_OUT in notes:

@@ -272,7 +272,7 @@ class Controller:
 
 # -- Objects of Volcano's kinds that nothing serves yet ---------------------------------------------------------------
 
-# each is told so by an event
+# Each is told so by an event.
 
 UNSERVED = "object of an unserved kind"
 REASON = "WithoutEffect"
@@ -320,7 +320,7 @@ def _served_by_others(obj: Json) -> bool:
 
 # -- Commands on the bus ----------------------------------------------------------------------------------------------
 
-# one is carried out, and then deleted (ADR 95)
+# One is carried out, and then deleted (ADR 95).
 
 KIND = "commands"
 

@@ -128,7 +128,7 @@ class Webhook:
 
 # -- The view of the cluster that the rules have ----------------------------------------------------------------------
 
-# watched, and asked for where a watch may be behind
+# Watched, and asked for where a watch may be behind.
 
 @dataclass(slots=True)
 class Watched:

@@ -1,6 +1,5 @@
-"""Where Allocate calls for NPUs of one type are answered (HAMi ascend-device-plugin). Slices are made by the container
-runtime; before it
-is told of one, the claim to it is written down (``ownership.py``)."""
+"""The answers to Allocate calls for NPUs of one type (HAMi ascend-device-plugin). Slices are made by the container runtime;
+before it is told of one, the pod's claim to it is written down (``keeper.py``)."""
 
 from __future__ import annotations
 
@@ -204,8 +203,8 @@ class NpuAllocator(InLine):
 
 # -- Checks that a container may have what its pod's annotations say --------------------------------------------------
 
-# what it asks for, which nobody can change later, and nothing that others hold. Whoever may write a pod may write its
-# annotations, and HAMi's plugin takes them at their word
+# It may have what it asks for, which nobody can change later, and nothing that others hold. Whoever may write a pod may write its
+# annotations, and HAMi's plugin takes them at their word.
 
 ALL_CORES: Final = 100
 """Per cent of a card's cores."""

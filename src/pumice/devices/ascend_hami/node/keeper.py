@@ -57,7 +57,7 @@ class Keeper:
 
 # -- The owners of slices, and the slices that may be destroyed -------------------------------------------------------
 
-# (HAMi ascend-device-plugin, defect 18; ADR 70). The container runtime makes a slice when a container starts and
+# ADR 70. The container runtime makes a slice when a container starts and
 # destroys it when the container stops. What it leaves behind the plugin sweeps up, and nothing else: before the
 # runtime is told of a template, the plugin writes down the claim of the pod to it, with the slices that were on the
 # chip then. A slice of that template that comes afterwards is the pod's, unless its container had one already and has

@@ -318,7 +318,7 @@ def read_node_entry(file: Path | None, node: str) -> NpuNodeEntry | None:
 
 # -- The needs of a node before soft shares of its NPUs can be given --------------------------------------------------
 
-# (HAMi ascend-device-plugin): the library where containers mount it from, and the chips switched to be shared. Nodes
+# The library has to be where containers mount it from, and the chips switched to be shared (HAMi ascend-device-plugin). Nodes
 # that only cut their chips need none of it.
 
 

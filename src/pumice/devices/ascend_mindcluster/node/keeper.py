@@ -94,7 +94,7 @@ class ChipKeeper:
         self, cards: Iterable[str], pods: Pods, record: Mapping[str, str], live: Set[str], given: Iterable[Entry] = ()
     ) -> State:
         """Take from pods that ended what they had, and make again what vanished under others. ``record`` and ``live`` as
-        ``records.held_by`` has them; ``given``: what another book says was handed out, where the journal was lost. Raises
+        the cluster's own reports have them; ``given``: what another book says was handed out, where the journal was lost. Raises
         Unavailable where the journal cannot be written."""
         with self._manager.alone() as before:
             seen = self._manager.observe(cards)
@@ -178,7 +178,7 @@ Seen = Mapping[str, Sequence[Vnpu]]
 
 
 class Pods(Protocol):
-    """The state of this node's pods, by UID (``node.slice_owners``)."""
+    """The state of this node's pods, by UID (``node/slices.py``)."""
 
     def runs(self, uid: str) -> str:
         """The name of the pod where it is there and has not ended, else empty."""
@@ -259,8 +259,8 @@ def held_by(entries: Sequence[Entry], record: Mapping[str, str], live: Set[str])
 
 # -- Reports of what the plugin made ----------------------------------------------------------------------------------
 
-# (Volcano pkg/scheduler/api/devices/ascend/mindcluster, MindCluster ascend-device-plugin): pods what they have, the
-# cluster which chips are free.
+# Pods are told what they have, the cluster which chips are free (Volcano pkg/scheduler/api/devices/ascend/mindcluster,
+# MindCluster ascend-device-plugin).
 
 
 _CODE = re.compile(r"0x([0-9A-F]{8})")

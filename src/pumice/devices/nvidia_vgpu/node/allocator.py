@@ -308,7 +308,8 @@ class VgpuAllocator(Allocator):
 
 # -- The node object as it should be, and the writes that bring it there ----------------------------------------------
 
-# nothing is written that already stands. Spec nvidia-device-plugin 9 (handshake with older schedulers), decision 17 (status)
+# Nothing is written that already stands. The handshake is with older schedulers (HAMi volcano-vgpu-device-plugin
+# pkg/plugin/vgpu/register.go).
 
 ANSWER_AFTER: Final = 20.0
 """Seconds that a request of an older scheduler may stand: half the traffic, and well within its 60 s."""
@@ -397,9 +398,9 @@ class Handshake:
 
 # -- The record of what this plugin has handed out, and to which pods -------------------------------------------------
 
-# its own books, since whoever owns a pod may write on the pod. They are published on the node (``wire.handed_out``), where no
-# tenant writes, and read back from there by the next process. Pods that were served before there was such a record are taken
-# over by their assignment, where it can be true
+# The plugin keeps a record of its own, since whoever owns a pod may write on the pod. It is published on the node
+# (``render_handed_out``), where no tenant writes, and read back from there by the next process. Pods that were served before
+# there was such a record are taken over by their assignment, where it can be true.
 
 Parts = tuple[tuple[PodDevice, ...], ...]
 

@@ -37,9 +37,8 @@ class Driver:
     """The part of the driver that containers need beside a card's own device file: paths in the container, on the host below
     ``root``.
 
-    ``control``: device files. ``links``: names under which a program device_requests for a library, and the library. ``hook``:
-    the
-    program that lets the dynamic linker know of ``folders``; empty where there is none. ``extras``: device files by class.
+    ``control``: device files. ``links``: names by which a program loads a library, and the library. ``hook``: the program that
+    lets the dynamic linker know of ``folders``; empty where there is none. ``extras``: device files by class.
     """
 
     root: str = ""

@@ -43,7 +43,8 @@ class Sharing:
     """True if cards are shared by MPS instead of the library. Schedulers are told ``hami-core`` all the same (Volcano
     pkg/scheduler/api/devices/nvidia/gpushare)."""
     static_mig: bool = False
-    """Cards in MIG mode are for resources of their own, slice by slice as somebody has cut them (``static.py``)."""
+    """True if cards in MIG mode are for resources of their own, instance by instance as somebody has created them
+    (``plugin/daemon.py``)."""
     prefers: bool = True
     """True if the kubelet shall ask which shares it is to hand out."""
     numa: bool = False

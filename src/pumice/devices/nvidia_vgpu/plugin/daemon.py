@@ -251,7 +251,7 @@ def _response_options(settings: Settings, log_level: str) -> ResponseOptions:
 
 # -- Has cards cut for pods, off the loop -----------------------------------------------------------------------------
 
-# the driver is slow, and only the pod that waits for it shall wait
+# The driver is slow, and only the pod that waits for it shall wait.
 
 GONE = "SliceGone"
 """The Event of a pod that is failed because what its containers were given names nothing any more."""
@@ -323,7 +323,7 @@ class Slicing(Slicer):
 
 # -- How the plugin shares the cards of its node ----------------------------------------------------------------------
 
-# the device and node ConfigMaps, read now and again
+# The device and node ConfigMaps, read now and again.
 
 async def load_sharing(
     node: str, file: Path, namespace: str, flags: Flags, cluster: Cluster, clock: Clock

@@ -25,7 +25,7 @@ from pumice_jobs.controllers.job.plugins.svc import Svc
 
 # -- env --------------------------------------------------------------------------------------------------------------
 
-# each container knows its pod's index
+# Each container knows its pod's index.
 
 class Env(PodPlugin):
     def on_pod_create(self, pod: Json, replica: Replica, flags: Flags) -> None:
