@@ -1,4 +1,4 @@
-"""The worked examples of docs/reference/ascend.md, by their letters, and the defects of section 23 that a scheduler decides."""
+"""The worked examples of docs/reference/ascend.md, by their letters, and upstream's defects that a scheduler decides."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_a16_three_slices_fill_a_910b3_by_memory():
     assert [(u.shares, u.memory) for u in books.usages("n1")] == [(3, 65536)]
 
 
-# -- section 23 -----------------------------------------------------------------------------------------------------------
+# -- upstream's defects -----------------------------------------------------------------------------------------------
 
 
 def test_defect_2_there_is_a_slot_for_every_container_init_containers_first():

@@ -1,5 +1,5 @@
-"""The worked examples of docs/reference/ascend-mindcluster.md, by their numbers, and the defects of section 45 that a
-scheduler decides."""
+"""The worked examples of docs/reference/ascend-mindcluster.md, by their numbers, and upstream's defects that a scheduler
+decides."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_the_names_of_section_40_are_read_and_written():
 
 
 def seeds_table(cores, dvpp, level):
-    """Section 27 once more, as it is written there."""
+    """Return the template by Volcano's table of templates, written out once more."""
     if cores == 1 and dvpp == "null":
         return ["vir01"]
     if cores == 2 and dvpp == "null":
@@ -262,7 +262,7 @@ def test_every_request_is_cut_as_the_table_of_section_27_says(cores, dvpp, level
 
 
 def after(state, template):
-    """Section 31's rule, step by step."""
+    """Return a chip's state after the template, by Volcano's rule, step by step."""
     (cores, cpus, used, free) = state
     if template.dvpp is Dvpp.YES:
         used, free = "yes", "no"
@@ -305,7 +305,7 @@ def test_over_all_states_that_a_chip_can_be_in_every_request_gets_what_the_table
     assert checked > 500
 
 
-# -- section 45 -----------------------------------------------------------------------------------------------------------
+# -- upstream's defects -----------------------------------------------------------------------------------------------
 
 
 def test_defect_1_a_node_without_room_is_refused_in_words():

@@ -175,7 +175,7 @@ def test_the_examples_name_every_number_of_the_specification() -> None:
 
 
 def test_an_answer_that_only_filters_is_the_one_that_allocates() -> None:
-    """Property 5 of section 23 on every example: the filter's choice on unchanged books is the allocation's."""
+    """On every example the filter's choice on unchanged books is the allocation's."""
     for case in CASES:
         story = Story(case)
         for step in case["steps"]:

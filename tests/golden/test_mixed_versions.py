@@ -1,7 +1,7 @@
 """Our node side with schedulers of every release, our scheduler with plugins of every release (HAMi
 volcano-vgpu-device-plugin pkg/plugin/vgpu).
 
-What others wrote stands here as they wrote it; how others read is told by a few lines of the specification (8.1, 9, 10.2, 11.1).
+What others wrote stands here as they wrote it; how others read is told by a few lines of ours.
 """
 
 from __future__ import annotations
@@ -109,8 +109,7 @@ def test_a_pod_that_an_older_scheduler_has_patched_waits_for_its_binding() -> No
 
 
 def served_by_upstream(annotation: str, requested: int) -> tuple[str, str] | None:
-    """Return the reading of a pod's ``devices-to-allocate`` by Volcano's plugin from 1.12 on: the cards, and what it leaves
-    (11.1)."""
+    """Return the reading of a pod's ``devices-to-allocate`` by Volcano's plugin from 1.12 on: the cards, and what it leaves."""
     segments = annotation.split(";")
     if sum(part.count(",") > 0 for segment in segments for part in segment.split(":")) != requested:
         return None

@@ -1,4 +1,4 @@
-"""The checklist of the library's specification (hami-core, section 20), line by line, and the tests that hold each.
+"""The checklist of what HAMi-core's library does, line by line, and the tests that hold each.
 
 A name here that no longer exists fails, and so does a line without a test. Tests are named ``file::test`` for pytest (below
 ``tests/native``) and ``file.c::function`` for the C programs (below ``native/vgpu/tests``).

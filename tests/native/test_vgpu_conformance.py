@@ -98,7 +98,7 @@ def used_by_the_living(emulated: machine.Machine, limit: int) -> int:
 
 
 def test_what_is_told_of_memory_never_contradicts_itself(container: Container) -> None:
-    """Spec hami-core 8.1 and 9.5 in every state, more in use than the limit included."""
+    """In every state, more in use than the limit included."""
     rng = random.Random(11)
     physical = machine.machine_of("A100-SXM4-40GB").cards[0].memory * MIB
     with Tenant(container) as tenant:

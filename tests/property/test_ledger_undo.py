@@ -83,7 +83,7 @@ def test_a_trial_that_is_taken_back_leaves_no_trace(slots: bool, before: list[in
 @settings(deadline=None)
 @given(picks=st.lists(st.integers(0, 4), min_size=1, max_size=8))
 def test_what_the_filter_passes_on_an_unchanged_node_is_what_is_booked(picks: list[int]) -> None:
-    """Filter and allocate agree (Volcano installer/helm/chart), and no counter is ever negative (23.6)."""
+    """Filter and allocate agree (Volcano installer/helm/chart), and no counter is ever negative."""
     world = world_of(slots=False)
     for number, pick in enumerate(picks):
         incoming = pod(f"p{number}", **VGPU_SHAPES[pick])

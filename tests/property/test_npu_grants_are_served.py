@@ -1,6 +1,6 @@
 """In HAMi's mode the driver creates every booked slice: every grant over an inventory that a plugin advertises is served
 (Volcano pkg/scheduler/api/devices/ascend/hami, Volcano pkg/scheduler/api/devices/ascend/mindcluster, Huawei's table of 310P
-templates, defect 7)."""
+templates)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Slices of NPUs under kills at every call of the driver: none of ours stays for ever, and none of somebody else's is touched
-(HAMi ascend-device-plugin, defect 18)."""
+(HAMi ascend-device-plugin; ADR 70)."""
 
 from __future__ import annotations
 

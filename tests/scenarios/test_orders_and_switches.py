@@ -48,7 +48,7 @@ def test_the_global_default_priority_class_holds_for_groups_that_name_none() -> 
 
 
 def test_a_gang_that_needs_every_pod_stops_at_the_first_that_does_not_fit() -> None:
-    """Nothing is said of where the others might have gone (10.2)."""
+    """Nothing is said of where the others might have gone."""
     world = World(conf("gang", "predicates"))
     world.add(node("n1", cpu="4"), group("g", minimum=2))
     world.add(pod("g-x-0", cpu="9", group="g"), pod("g-x-1", cpu="1", group="g"))
@@ -115,7 +115,7 @@ def test_a_nominated_node_is_tried_first() -> None:
     scenario("nominated", nodes=[node("n1"), node("n2")], arriving=[named], expect={"a": "n2"})
 
 
-# -- switches of plugins (3.2) -------------------------------------------------------------------------------------
+# -- switches of plugins ----------------------------------------------------------------------------------------------
 
 
 def test_a_switch_takes_a_plugin_out_of_one_question_only() -> None:

@@ -16,7 +16,7 @@ from pumice.wire.scheduler_conf import parse_scheduler_conf
 Json = dict[str, Any]
 
 
-# -- enqueue (10.1, 11.5, 11.7) ------------------------------------------------------------------------------------
+# -- enqueue ----------------------------------------------------------------------------------------------------------
 
 
 def told_of_group(world: World) -> list[tuple[str, str]]:
@@ -282,7 +282,7 @@ def test_a_plugin_that_knows_no_tree_orders_queues_as_ever_though_it_is_asked_fo
     assert (world.node_of("b"), world.node_of("a")) == ("n1", "")
 
 
-# -- whole devices (11.5) --------------------------------------------------------------------------------------------
+# -- whole devices ----------------------------------------------------------------------------------------------------
 
 GPU = "nvidia.com/gpu"
 

@@ -1,5 +1,5 @@
 """The whole NPU plugin of a node, in virtual time: what it registers, serves, sweeps up and says of unhealthy cards (HAMi
-ascend-device-plugin, defects 16 to 19)."""
+ascend-device-plugin)."""
 
 from __future__ import annotations
 

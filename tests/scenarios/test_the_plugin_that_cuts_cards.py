@@ -234,7 +234,7 @@ async def test_a_slice_on_which_a_process_still_runs_is_not_removed_whoever_has_
 
 @in_a_world
 async def test_slices_that_somebody_has_cut_are_resources_of_their_own_under_mixed(world):
-    """Spec nvidia-device-plugin 15: served as NVIDIA's plugin does, whatever pod asks."""
+    """They are served as NVIDIA's plugin does, whatever pod asks."""
     driver = NvmlSlices()
     for place in (Place(A, "2g.10gb", 0), Place(A, "1g.5gb+me", 4), Place(A, "2g.10gb", 2)):
         driver.make(place)

@@ -169,7 +169,7 @@ def test_a_pod_whose_card_has_gone_still_takes_its_part_of_what_the_node_adverti
     assert "volcano.sh/vgpu-cores" in world.condition("b")["message"]
 
 
-# -- places that are being released (9.4, 10.2) --------------------------------------------------------------------
+# -- places that are being released -----------------------------------------------------------------------------------
 
 
 def two_pods_go() -> World:

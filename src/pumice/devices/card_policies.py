@@ -1,4 +1,4 @@
-"""Card policies, a row each: in what order cards are taken on a node (section 9) and what score a choice gives a node.
+"""Card policies, a row each: in what order cards are taken on a node and what score a choice gives a node.
 
 The functions are plain arithmetic, so that they serve numbers and arrays of cards alike. Whoever reads or checks a policy's name
 reads this table: settings, asks, lint.

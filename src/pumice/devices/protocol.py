@@ -86,7 +86,7 @@ class NodeCards(Struct, frozen=True):
         return frozenset(rule for marks, _ in self._marked(card) for rule in marks.rules)
 
     def groups(self, card: int) -> frozenset[str]:
-        """The PodGroup keys of the pods on a card that hold memory or cores (section 14)."""
+        """The PodGroup keys of the pods on a card that hold memory or cores: a policy spreads a group over cards."""
         return frozenset(
             marks.group
             for marks, container_devices in self._marked(card)

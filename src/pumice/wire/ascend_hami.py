@@ -169,7 +169,7 @@ class NpuDevices(Struct, frozen=True, gc=False):
 
 
 def parse_npu_devices(text: str) -> NpuDevices:
-    """Decode ``hami.io/<word>-devices-allocated`` (grammar 12.3); a missing last separator is accepted."""
+    """Decode ``hami.io/<word>-devices-allocated``; a missing last separator is accepted."""
     slots, doubts = [], []
     parts = text.split(";")
     for part in parts[:-1] if not parts[-1] else parts:
@@ -246,7 +246,7 @@ def parse_runtime(text: str) -> tuple[RuntimeNpu, ...] | None:
 def render_npu_binding(
     word: str, node: str, slots: Sequence[Sequence[NpuDevice]], runtime: Iterable[RuntimeNpu], now_ns: int
 ) -> dict[str, str]:
-    """The annotations of a decision (section 12.1)."""
+    """Return the annotations of a decision."""
     devices, seconds = render_npu_devices(slots), str(now_ns // 1_000_000_000)
     return {
         to_allocate_key(word): devices,

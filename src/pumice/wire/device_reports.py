@@ -39,8 +39,8 @@ _OWN: Final = (
     (DEVICES, "kube-system", _DEVICE_PREFIX, _DEVICE_KEY),
     (HOST, GATHERED_NAMESPACE, _NODE_PREFIX, _NODE_KEY),
 )
-"""Where a node's components write (29.2). Whoever may write ConfigMaps elsewhere is no component: names, labels and check codes
-are anybody's."""
+"""The places to which a node's components write. Whoever may write ConfigMaps elsewhere is no component: names, labels and check
+codes are anybody's."""
 
 LISTS: Final = ("", "-Unhealthy", "-Recovering")
 """Endings of the lists that are read; empty: the chips that are healthy, free and carry no vNPU."""
@@ -79,7 +79,7 @@ def parse_chip_lists(text: str) -> ChipLists | None:
 
 
 def read_gathered(found: ConfigMap) -> Reported:
-    """One of ClusterD's: the entries of all nodes under its own name (29.1)."""
+    """Parse a ConfigMap of ClusterD's: the entries of all nodes under its own name."""
     name = found.metadata.name
     about = DEVICES if name.startswith(_GATHERED_DEVICES) else HOST if name == _GATHERED_NODES else ""
     if not about:
@@ -106,7 +106,7 @@ def read_gathered(found: ConfigMap) -> Reported:
 
 
 def read_own(found: ConfigMap) -> Reported:
-    """One of a node's own: with a check code over what it says (29.2)."""
+    """Parse a ConfigMap of a node's own, with a check code over its content."""
     about, node, key = _own(found)
     if not about:
         return Reported()

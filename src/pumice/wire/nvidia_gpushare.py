@@ -9,7 +9,7 @@ from pumice.wire import names
 
 
 def parse_index(text: str | None) -> tuple[int, ...] | None:
-    """Card ids of ``volcano.sh/gpu-index``. Absent or with any item that is no integer: None, as a whole (16.4)."""
+    """Card ids of ``volcano.sh/gpu-index``. Absent or with any item that is no integer: None, as a whole."""
     if not text:
         return None
     ids = []
@@ -33,7 +33,7 @@ def parse_unhealthy(text: str | None) -> frozenset[int]:
 
 
 def render_binding(ids: Iterable[int], now_ns: int) -> dict[str, str]:
-    """The two annotations of a decision (section 16.4)."""
+    """Return the two annotations of a decision."""
     return {names.GPU_INDEX: render_index(ids), names.PREDICATE_TIME: str(now_ns)}
 
 

@@ -40,7 +40,7 @@ def parse_register(text: str, *, short_entries: bool = False) -> Register:
     """Decode ``volcano.sh/node-vgpu-register``. Indices are dense whatever separators stray in between (D-09).
 
     ``short_entries`` accepts the five-field entries of plugins up to 1.9.4 (mode hami-core); without it such a card is
-    blocked. The proposed form of seven fields is read too, with the cores after the memory (section 4.1).
+    blocked. The proposed form of seven fields is read too, with the cores after the memory.
     """
     if ":" not in text:
         problem = f"no ':' in the register annotation {text[:80]!r}" if text.strip() else ""
@@ -126,7 +126,7 @@ class PodDevices(Struct, frozen=True, gc=False):
 
 
 def parse_pod_devices(text: str) -> PodDevices:
-    """Decode ``vgpu-ids-new`` or ``devices-to-allocate`` (grammar 5.3). Bad tokens are left out one by one."""
+    """Decode ``vgpu-ids-new`` or ``devices-to-allocate``. Bad tokens are left out one by one."""
     if not text:
         return PodDevices()
     doubts: list[Refusal] = []
@@ -186,7 +186,7 @@ def device_of(container_device: ContainerDevice) -> PodDevice:
 
 
 def render_binding(node: str, containers: Iterable[Iterable[ContainerDevice]], now_ns: int) -> dict[str, str]:
-    """The six annotations of a decision (section 5.2), nothing else (D-15)."""
+    """Return the six annotations of a decision, nothing else (D-15)."""
     devices = render_pod_devices(
         tuple(device_of(container_device) for container_device in container_devices) for container_devices in containers
     )
@@ -207,7 +207,7 @@ def parse_list(text: str | None) -> tuple[str, ...]:
 
 
 def group_key(namespace: str, annotations: Mapping[str, str]) -> str:
-    """The PodGroup of a pod as ``namespace/name`` (section 14), empty when it has none."""
+    """Return the PodGroup of a pod as ``namespace/name``, empty when it has none."""
     group = annotations.get(names.GROUP_NAME) or annotations.get(names.GROUP_NAME_VOLCANO) or ""
     return f"{namespace}/{group}" if group else ""
 

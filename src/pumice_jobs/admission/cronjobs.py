@@ -1,6 +1,6 @@
 """CronJobs: a schedule with a zone that there is, a name that leaves room for the times, and a Job that can be meant.
 
-The words are upstream's (what its tests of ``admission/cronjobs`` expect), those of the Job the same as for a Job (section 20.2).
+The words are upstream's (what its tests of ``admission/cronjobs`` expect), those of the Job the same as for a Job.
 """
 
 from __future__ import annotations

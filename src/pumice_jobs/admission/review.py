@@ -26,7 +26,8 @@ class View(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ResourceGroup:
-    """Where pods of some namespaces, or with some annotations, go (section 20.6)."""
+    """A resource group of Volcano's webhook: the nodes and the scheduler that pods of some namespaces, or with some annotations,
+    are given (``volcano-admission.conf``)."""
 
     name: str
     key: str = ""
@@ -40,7 +41,7 @@ class ResourceGroup:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Of the flags of section 20."""
+    """Settings of the webhook, from its flags and its configuration."""
 
     scheduler_name: str = SCHEDULER_NAME
     deepest: int = 5

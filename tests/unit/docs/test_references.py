@@ -1,4 +1,4 @@
-"""A docstring or comment names only modules that are there."""
+"""A docstring or comment names only modules that are there, and cites only what a reader can open."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+EVERYWHERE = ("src", "lab/src", "kit", "tests", "lab/tests", "benchmarks", "native/vgpu", "lab/native")
 FOLDERS = ("src/pumice", "src/pumice_jobs", "lab/src/pumice_lab", "kit")
 SPAN = re.compile(r"``([^`]+)``|(?<!`)`([^`\n]+)`(?!`)")
 FILE = re.compile(r"[\w/.<>-]*\w\.(?:py|toml|c|h|def)\b")
 DOTTED = re.compile(r"([a-z_]\w*)\.([A-Za-z_]\w*)(?:\.\w+)*(?=$|\()")
 ENDINGS = re.compile(r"\.(?:so|sock|json|yaml|toml|h|io|v1|py)\b")
+CITED = re.compile(
+    r"\b[Ss]ections? [0-9]+(?!\.[0-9]+\.)|\b[Ss]pec (?:[a-z-]+ )?[0-9]|\bdesign, decision|\bdecision [0-9]|\bgrammar [0-9]"
+    r"|\bdefects? [0-9]|\b[Pp]roperty [0-9]|(?<=[a-z,:] )\([1-9][0-9]?\.[0-9]{1,2}\)"
+)
+"""Sections and numbers of documents that are not in the repository."""
 OBJECTS = {"cluster", "limits", "pumice", "requests", "spec", "status"}
 """Names of modules that are words of objects and arguments too: a field comes after their dot."""
 
@@ -89,3 +95,11 @@ def test_a_page_for_developers_names_only_files_that_are_there(page: str) -> Non
             for name in FILE.findall(span.group(1) or span.group(2)):
                 below = "lab/" if path.name == "laboratory.md" and "/" not in name else ""
                 assert name[0] in "/<" or "<" in name or name in named_files(below), f"{path.relative_to(ROOT)} names {name}"
+
+
+@pytest.mark.parametrize("folder", EVERYWHERE)
+def test_nothing_is_cited_by_a_number_that_nobody_can_look_up(folder: str) -> None:
+    paths = [path for ending in ("py", "c", "h", "def") for path in sorted((ROOT / folder).rglob(f"*.{ending}"))]
+    found = [f"{path.relative_to(ROOT)}: {cited.group()}" for path in paths
+             if path != Path(__file__) and "build" not in path.parts for cited in CITED.finditer(path.read_text())]  # fmt: skip
+    assert found == []

@@ -55,7 +55,7 @@ async def watch_probe(probe: Json, attempt: Probe, clock: Clock, report: Callabl
 
 async def _limited(attempt: Awaitable[str], seconds: float) -> str:
     try:
-        async with asyncio.timeout(seconds):  # wait_for forgets a cancellation that comes together with the answer (3.11)
+        async with asyncio.timeout(seconds):  # wait_for forgets a cancellation that comes together with the answer (Python 3.11)
             return await attempt
     except TimeoutError:
         return f"command timed out after {seconds:g}s"

@@ -81,7 +81,7 @@ def _by_ring(count: int, fitting: Sequence[int], rings: Sequence[int]) -> list[i
 
 
 def fit_error(want: NpuRequest, slot: ContainerRequest, card: Card, cards: NodeCards) -> CardFitError | None:
-    """The first rule that the card breaks; None for a card that would do (section 9)."""
+    """Return the first rule that the card breaks, None for a card that would do."""
     usage, facts = cards.usages[card.index], cards.inventory.config
     if reason := cards.quarantined.get(card.index, card.blocked):
         return CardFitError(card.uuid, Short.CORDON if reason == "cordoned" else Short.QUARANTINE, detail=reason)
@@ -159,7 +159,7 @@ def in_the_making(containers: Iterable[Iterable[ContainerDevice]]) -> bool:
 
 
 def card_score(policy: str, card: Card, cards: NodeCards) -> float:
-    """A card's score before the pod is there (section 10.1)."""
+    """Return a card's score before the pod is there."""
     known, usage = POLICIES.get(policy), cards.usages[card.index]
     return 0.0 if known is None or not card.total else float(known.score(usage.memory, card.total, usage.shares))
 

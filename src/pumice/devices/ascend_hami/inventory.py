@@ -17,7 +17,7 @@ from pumice.wire.objects import Node
 ALL_CORES = 100
 """The whole of which a soft share's cores are parts."""
 RINGED = "Ascend910"
-"""Types whose cards hang together in rings, four by four (section 10.3)."""
+"""Types whose cards hang together in rings, four by four."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ class AscendHami(DeviceSharing):
         return frozenset((self.chip.resource, self.chip.memory_resource, self.chip.core_resource))
 
     def parameters(self) -> frozenset[str]:
-        """No node offers them: they say what of a card is wanted (section 1.3)."""
+        """Resources that no node offers: they say what of a card is wanted."""
         return frozenset((self.chip.memory_resource, self.chip.core_resource))
 
     def resources_only(self, pod: Pod) -> bool:

@@ -120,7 +120,7 @@ def as_planned(
 
 
 def node_score(idle: int, *, as_requested: bool) -> float:
-    """Nodes where the pod gets what it asks for first, the fullest of them first (section 37)."""
+    """Return a score that puts nodes first where the pod gets what it asks for, the fullest of them before the others."""
     return AS_REQUESTED * as_requested + max(0, MOST_IDLE - idle)
 
 

@@ -90,7 +90,7 @@ def chip_inventory(node: Node, kind: SliceKind, *, self_maintained: bool, avoid_
 
 
 def _per_chip(node: Node, kind: SliceKind) -> tuple[int, str]:
-    """AI cores of each chip, and what is missing for that (the texts of section 28)."""
+    """Return the AI cores of each chip, and what is missing for that in Volcano's words; empty where nothing is."""
     labels = node.metadata.labels
     usual = next(iter(kind.cpus))
     if ACCELERATOR not in labels:

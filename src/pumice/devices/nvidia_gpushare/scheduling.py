@@ -90,7 +90,7 @@ class NvidiaGpushare(DeviceSharing):
         return Refusal(where, out_of_range(text, value, memory=not self.number))
 
     def inventory(self, node: Node) -> Inventory | None:
-        """Cards 0 to number-1 of equal memory, from the node's capacity; unhealthy ids take no new pods (16.1)."""
+        """Cards 0 to number-1 of equal memory, from the node's capacity; unhealthy ids take no new pods."""
         capacity = node.status.capacity
         if names.GPU_MEMORY not in capacity or names.GPU_NUMBER not in capacity:
             return None

@@ -18,7 +18,7 @@ from pumice.wire.objects import Container, Pod, Resources
 from pumice.wire.quantity import counted, out_of_range, parse_quantity
 
 UNSET = 101
-"""A percentage that was not asked for; a literal 101 reads the same (section 6)."""
+"""A percentage that was not requested; a literal 101 reads the same (Volcano)."""
 
 
 class ContainerRequest(Struct, frozen=True):
@@ -73,7 +73,7 @@ STEERING = frozenset((
 
 
 def constraints_of(pod: Pod, policy: str) -> dict[str, object]:
-    """The steering annotations (section 5.1) as fields of VgpuAsk; ``policy`` is the cluster's own."""
+    """Return the annotations by which a pod chooses cards as fields of VgpuRequest; ``policy`` is the cluster's own."""
     notes = pod.metadata.annotations
     use_types = tuple(item.lower() for item in parse_list(notes.get(names.USE_GPU_TYPE)))
     nouse = () if use_types else tuple(item.lower() for item in parse_list(notes.get(names.NOUSE_GPU_TYPE)))

@@ -46,7 +46,8 @@ def copied(draft: Draft) -> Draft:
 
 
 def passes(row: Row, cores: int, draft: Draft) -> bool:
-    """Checks b and d to g of section 7."""
+    """Return whether a share, the memory and the cores are left on the card, and whether others may share it: Volcano's checks
+    in their order, without those of the card's type, UUID and mode."""
     index, total, limit, need, _, _ = row
     shares, used = draft.shares[index], draft.cores[index]
     if shares >= limit or total - draft.memory[index] < need or used + cores > 100:
@@ -55,7 +56,7 @@ def passes(row: Row, cores: int, draft: Draft) -> bool:
 
 
 def ordered(rows: Sequence[Row], policy: str, draft: Draft) -> list[Row]:
-    """The order of section 9 at the start of a container."""
+    """Return the cards in the order in which the policy takes them at the start of a container."""
     known = POLICIES.get(policy)
     if known is None:
         return list(reversed(rows))

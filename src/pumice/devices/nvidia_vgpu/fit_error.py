@@ -65,7 +65,7 @@ def _neighbour(device_request: VgpuRequest, card: Card, node: NodeCards) -> Card
 
 def _card(container: ContainerRequest, card: Card, static: CardFitError | None, amount: tuple[int, int], facts: Facts,
           draft: Draft, usage: Usage) -> CardFitError | None:  # fmt: skip
-    """The first check that the card fails, in the order of section 7; None for a card that would do."""
+    """Return the first check that the card fails, in Volcano's order; None for a card that would do."""
     if static is not None and static.short is not Short.TYPE:
         return static
     index = card.index

@@ -50,7 +50,7 @@ class Facts:
 
 def inventory_of(node: Node, config: NvidiaConfig, catalogue: Catalogue, *, short_entries: bool,
                  unadvertised: bool) -> Inventory | None:  # fmt: skip
-    """None without a register annotation; no cards but a problem where the node is not usable (section 4.2)."""
+    """Return the node's cards: None without a register annotation, no cards but a problem where the node is not usable."""
     notes = node.metadata.annotations
     text = notes.get(names.NODE_VGPU_REGISTER)
     if not text:

@@ -118,7 +118,7 @@ def unusable(device_request: VgpuRequest, card: Card, lower_type: str) -> CardFi
 
 
 def type_allowed(device_request: VgpuRequest, card_type: str, lower_type: str) -> bool:
-    """Check h of section 7: the lists compare without regard to case, the vendor word with it."""
+    """Return whether the request's lists allow the type: they compare without regard to case, the vendor word with it."""
     if "NVIDIA" not in card_type:
         return False
     if device_request.use_types:

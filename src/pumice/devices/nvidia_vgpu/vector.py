@@ -1,4 +1,4 @@
-"""Filter and score every node at once for asks that look at counters only (design, decision 6).
+"""Filter and score every node at once for requests that look at counters only.
 
 Mirrors ``fit.py`` step by step on columns; a property test holds both to the same answers. Loops run over cards of a
 node (8 or so) with all nodes in one array each: contiguous columns are several times faster than reductions over rows.
@@ -290,7 +290,7 @@ def _slot_need(container: ContainerRequest, totals: Ints, geometry: Geometry) ->
 
 
 def _order(policy: str, memory: Ints, shares: Ints, cores: Ints, total: Ints, reverse: Ints) -> Ints:
-    """Keys whose maximum is the first card in the policy's order (section 9)."""
+    """Return keys whose maximum is the first card in the policy's order."""
     width = len(reverse)
     known = POLICIES.get(policy)
     if known is not None:

@@ -1,4 +1,4 @@
-"""Why no node takes a pod: the reasons of all nodes, from the same filters that decide (design, decision 5)."""
+"""Why no node takes a pod: the reasons of all nodes, from the same filters that decide."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def _volumes(volumes: Sequence[Volume]) -> Iterator[str]:
 
 JOB_UPDATED = "JobUpdated"
 EVENTS: Final = (ANY, POD_FAILED, POD_EVICTED, POD_PENDING, UNKNOWN_GROUP, TASK_COMPLETED, TASK_FAILED, JOB_UPDATED)
-"""Those that a user may name (section 17.3)."""
+"""Events that a user may name in a policy."""
 
 
 def policy_problems(policies: Sequence[Policy], path: str) -> str:

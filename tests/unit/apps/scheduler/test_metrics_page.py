@@ -24,7 +24,7 @@ JOB = "job_name queue job_namespace"
 CARD = "devID NodeName"
 QUEUE_PARTS = ("allocated", "request", "deserved", "inqueue", "capacity", "real_capacity")
 
-# Spec volcano-core 22: name, type, labels; for histograms lowest and highest edge and their number.
+# Volcano pkg/scheduler/metrics: name, type, labels; for histograms lowest and highest edge and their number.
 TABLE: list[tuple[str, str, str, tuple[float, float, int] | None]] = [
     ("e2e_scheduling_latency_milliseconds", "histogram", "", (1, 5000, 20)),
     ("open_session_duration_milliseconds", "histogram", "", (1, 5000, 20)),

@@ -1,4 +1,4 @@
-"""The controller's page has every series of the specification (Volcano pkg/scheduler/metrics)."""
+"""The controller's page has every series of upstream's (Volcano pkg/scheduler/metrics)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """From the facts of the cards to what the node says about them: register annotation, device list, advertised resources.
 
-Spec nvidia-device-plugin 5 (ids), 8 (annotation), real-kubelet 2 (why only the shares are a device list).
+Annotation and ids are those of HAMi's plugin (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu).
 """
 
 from __future__ import annotations

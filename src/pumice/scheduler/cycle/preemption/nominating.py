@@ -76,7 +76,7 @@ def withdraw_idle(cycle: Cycle) -> None:
 
 
 def record_evictions(cycle: Cycle, victims: Iterable[Task], reason: str) -> None:
-    """Spec 12.2: the PodGroups of those who go hear of it, too."""
+    """Record an Event on the PodGroup of each victim, as Volcano does."""
     for job in dict.fromkeys(task.job for task in victims):
         if job is not None and job.group is not None:
             cycle.effects.append(job.event("Normal", "Evict", reason))

@@ -1,4 +1,4 @@
-"""Which pod a call is for and what it is given (HAMi ascend-device-plugin, example A13, defects 16, 17, 21)."""
+"""Which pod a call is for and what it is given (HAMi ascend-device-plugin)."""
 
 from __future__ import annotations
 

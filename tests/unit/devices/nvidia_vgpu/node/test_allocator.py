@@ -341,7 +341,7 @@ def cut(decision: object, uuids: Mapping[Place, str]) -> Serve:
 
 
 def test_a_slot_is_a_place_of_the_card_and_its_container_gets_nothing_but_the_slice():
-    """Spec nvidia-device-plugin 12.4 and 21.7: position 3 of group2 is its 1g.10gb."""
+    """Position 3 of group2 is its 1g.10gb."""
     one = pod("p", f"{A}[group2-3],NVIDIA,8000,0:")
     decision = allocator(cards=(AMPERE,)).allocate([one], ["x"])
     assert isinstance(decision, Partition)
