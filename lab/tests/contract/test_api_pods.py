@@ -54,6 +54,49 @@ def test_a_new_pod_is_pending_with_the_defaults_of_kubernetes(api: Api, pods: st
         "node.kubernetes.io/not-ready": 300, "node.kubernetes.io/unreachable": 300}  # fmt: skip
 
 
+def using(*used: Json, claims: tuple[str, ...] = ("a",)) -> Json:
+    return pod(containers=[container(resources={"claims": list(used)})],
+               resourceClaims=[{"name": name, "resourceClaimName": "c"} for name in claims])  # fmt: skip
+
+
+AT = "spec.containers[0].resources.claims"
+NAMES = "must be one of the names in pod.spec.resourceClaims"
+
+
+@pytest.mark.parametrize(("value", "said"), [
+    (using({"name": "b"}), f'{AT}[0]: Not found: "b": {NAMES}: a'),
+    (using({"name": "c"}, claims=("b", "a")), f'{AT}[0]: Not found: "c": {NAMES}: a, b'),
+    (using({"name": "a"}, claims=()), f'{AT}[0]: Not found: "a": {NAMES} which is empty'),
+    (using({"name": "a"}, {"name": "a"}), f'{AT}[1]: Duplicate value: "a"'),
+    (using({"name": "a"}, {"name": "a", "request": "r"}), f'{AT}[1]: Duplicate value: "a"'),
+    (using({"name": "a", "request": "r"}, {"name": "a"}), f'{AT}[1]: Duplicate value: "a"'),
+    (using({"name": "a", "request": "r"}, {"name": "a", "request": "r"}), f'{AT}[1]: Duplicate value: "a/r"'),
+    (using({"name": ""}), f"{AT}[0]: Required value"),
+    (using({"name": "a", "request": "R"}), f'{AT}[0].request: Invalid value: "R": a lowercase RFC 1123 label'),
+    (pod(initContainers=[container(name="i", resources={"claims": [{"name": "b"}]})]),
+     f'spec.initContainers[0].resources.claims[0]: Not found: "b": {NAMES} which is empty'),
+    (using(claims=("a", "a")), 'spec.resourceClaims[1].name: Duplicate value: "a"'),
+    (pod(resourceClaims=[{"name": "", "resourceClaimName": "c"}]), "spec.resourceClaims[0].name: Required value"),
+    (pod(resourceClaims=[{"name": "a", "resourceClaimName": "C"}]), 'spec.resourceClaims[0].resourceClaimName: Invalid value: "C"'),
+    (pod(resourceClaims=[{"name": "a"}]),
+     'spec.resourceClaims[0]: Invalid value: {"Name":"a","ResourceClaimName":null,"ResourceClaimTemplateName":null}: '
+     "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"),
+    (pod(resourceClaims=[{"name": "a", "resourceClaimName": "c", "resourceClaimTemplateName": "t"}]),
+     "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"),
+])  # fmt: skip
+def test_a_container_uses_what_the_pod_claims_once(api: Api, pods: str, value: Json, said: str) -> None:
+    answer = api.call("POST", pods, value)
+    assert answer.code == 422, answer.body
+    assert said in answer.json["message"]
+
+
+def test_requests_of_one_claim_are_used_by_one_container_or_by_several(api: Api, pods: str) -> None:
+    one, other = {"name": "a", "request": "r"}, {"name": "a", "request": "s"}
+    api.create(pods, using(one, other))
+    both = [container(name=name, resources={"claims": [{"name": "a"}]}) for name in ("c", "d")]
+    api.create(pods, pod("q", containers=both, resourceClaims=[{"name": "a", "resourceClaimTemplateName": "t"}]))
+
+
 def test_limits_become_requests_and_quantities_are_canonical(api: Api, pods: str) -> None:
     made = api.create(pods, asking({"cpu": "0.5", "memory": "1024Mi", GPU: 1, "volcano.sh/vgpu-memory": 3000}))
     wanted = {"cpu": "500m", "memory": "1Gi", GPU: "1", "volcano.sh/vgpu-memory": "3k"}

@@ -5,6 +5,7 @@ Facts: Kubernetes API reference for Pod, "Resource Management for Pods and Conta
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -46,8 +47,13 @@ def validate_pod_spec(spec: Json, path: str = "spec") -> Problems:
     problems += _choice(spec, "dnsPolicy", DNS_POLICIES, path)
     problems += _names(spec, path)
     volumes = _validate_volumes(spec, path, problems)
+    claims = _validate_claims(spec.get("resourceClaims") or [], f"{path}.resourceClaims", problems)
     for where, container in containers(spec):
-        problems += _validate_container(container, f"{path}.{where}", volumes, where.startswith("ephemeral"))
+        ephemeral = where.startswith("ephemeral")
+        problems += _validate_container(container, f"{path}.{where}", volumes, ephemeral)
+        if not ephemeral:
+            used = (container.get("resources") or {}).get("claims") or []
+            problems += _validate_used_claims(used, claims, f"{path}.{where}.resources.claims")
     problems += _validate_guests(spec, path)
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and deadline < 1:
@@ -195,6 +201,67 @@ def _validate_volumes(spec: Json, path: str, problems: Problems) -> set[str]:
         elif name:
             names.add(name)  # a mount of a volume that is wrong is wrong too
     return names
+
+
+def _validate_claims(claims: list[Json], path: str, problems: Problems) -> set[str]:
+    """The claims of the pod (validatePodResourceClaims of Kubernetes' source). Returns their names."""
+    names: set[str] = set()
+    for i, claim in enumerate(claims):
+        where, name = f"{path}[{i}]", claim.get("name", "")
+        if not name:
+            problems.append(required(f"{where}.name"))
+        elif name in names:
+            problems.append(duplicate(f"{where}.name", name))
+        elif why := bad_label(name):
+            problems.append(invalid_value(f"{where}.name", name, why))
+        given = [field for field in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(field) is not None]
+        if len(given) != 1:
+            detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified" if given else \
+                "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            shown = {field[0].upper() + field[1:]: claim.get(field) for field in _CLAIM}
+            problems.append(invalid_value(where, shown, detail))
+        for field in given:
+            if why := bad_subdomain(claim[field]):
+                problems.append(invalid_value(f"{where}.{field}", claim[field], why))
+        names.add(name)
+    return names - {""}
+
+
+_CLAIM = ("name", "resourceClaimName", "resourceClaimTemplateName")
+_SAID = 8
+"""So many names of claims are said in one problem: a pod may have thousands of either."""
+
+
+def _validate_used_claims(used: list[Json], claims: set[str], path: str) -> Problems:
+    """What a container uses of the pod's claims, a whole one or one request of it (validateResourceClaimNames there)."""
+    problems: Problems = []
+    whole: set[str] = set()
+    parts: dict[str, set[str]] = {}
+    for i, claim in enumerate(used):
+        where, name, request = f"{path}[{i}]", claim.get("name", ""), claim.get("request", "")
+        if not name:
+            problems.append(required(where))
+            continue
+        if name in whole:
+            problems.append(duplicate(where, name))
+        elif request:
+            if why := bad_label(request):
+                problems.append(invalid_value(f"{where}.request", request, why))
+            if request in parts.setdefault(name, set()):
+                problems.append(duplicate(where, f"{name}/{request}"))
+            parts[name].add(request)
+        else:
+            problems += [duplicate(where, name)] * len(parts.get(name, ()))
+            whole.add(name)
+        if name not in claims:
+            detail = "must be one of the names in pod.spec.resourceClaims"
+            detail += f": {_some(claims)}" if claims else " which is empty"
+            problems.append(FieldProblem("FieldValueNotFound", where, detail, name))
+    return problems
+
+
+def _some(names: set[str]) -> str:
+    return ", ".join(sorted(names)) if len(names) <= _SAID else ", ".join([*sorted(itertools.islice(names, _SAID)), "..."])
 
 
 def _validate_container(container: Json, path: str, volumes: set[str], ephemeral: bool) -> Problems:
