@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 from kit.engine_world import World
 from kit.objects import group, node, pod, queue
+from kit.scheduler_confs import conf
 
 from pumice.metrics.scheduler import JobSeries, queue_families
 from pumice.scheduler.explaining.explain import explain_known
@@ -160,3 +161,40 @@ def test_a_member_that_a_short_cycle_did_not_come_to_hears_why_like_those_before
     assert not any("not tried yet" in text for text in said), said
     view = explain_group(world.restarted(), "default", "g", world.now)
     assert {name for names in view.waiting.values() for name in names} == waiting
+
+
+def test_a_pod_that_can_never_run_and_its_group_count_the_nodes_that_are_there_a_minute_after_one_came_or_went() -> None:
+    world = World()
+    never = pod("never", cpu="1", group="g")
+    never["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "nowhere"}]
+    world.add(node("n1"), node("n2"), group("g", minimum=1), never)
+    world.settle()
+    assert condition(world, "default/never").startswith("0/2 nodes are unavailable: 2 ")
+    for change, number in ((lambda: world.remove("Node", "n2"), 1), (lambda: world.add(node("n3"), node("n4")), 3)):
+        change()
+        world.settle(61.0)
+        assert condition(world, "default/never").startswith(f"0/{number} nodes are unavailable: {number} ")
+        said = {c["type"]: c["message"] for c in world.groups["default/g"]["status"]["conditions"]}
+        assert f"0/{number} nodes are unavailable: {number} " in said["Unschedulable"]
+
+
+def test_a_pod_told_just_before_a_node_came_counts_it_a_minute_later() -> None:
+    world = World()
+    world.add(node("n1", cpu="1"), pod("p", cpu="2"))
+    world.settle()
+    world.add(node("n2", cpu="1"))
+    world.settle(61.0)
+    assert condition(world, "default/p") == "0/2 nodes are unavailable: 2 Insufficient cpu."
+
+
+def test_a_member_that_its_gangs_last_try_did_not_come_to_no_longer_tells_of_an_earlier_one() -> None:
+    world = World(conf("gang", "predicates"))
+    world.add(node("n1", cpu="2"), group("g", minimum=2), pod("g-0", cpu="2", group="g"), pod("g-1", cpu="1", group="g"))
+    world.settle()
+    assert condition(world, "default/g-1") == "0/1 nodes are unavailable: 1 Insufficient cpu."
+    world.remove("Node", "n1")
+    world.add(node("n2", cpu="1"), node("n3", cpu="1"))
+    world.settle(61.0)
+    why = "0/2 nodes are unavailable: 2 Insufficient cpu."
+    assert condition(world, "default/g-0") == why
+    assert condition(world, "default/g-1").endswith(f"Origin reason is g-0: {why}")

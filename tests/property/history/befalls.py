@@ -13,7 +13,7 @@ from pumice.audit.card_rules import HELD
 
 @kind("time passes", 8)
 def time_passes(view: View, rng: Random) -> list[Op]:
-    return [{"do": "wait", "seconds": rng.choice((0.5, 2.0, 5.0))}]
+    return [{"do": "wait", "seconds": rng.choice((0.5, 2.0, 5.0, 70.0))}]
 
 
 @kind("the scheduler starts anew", 2)

@@ -16,7 +16,7 @@ from kit.kube_rules import PREEMPTABLE, Cluster, leaving
 from kit.queue_rules import GROUP, QUEUE
 from tests.property.history.claim_api import ClaimApi, Killed
 from tests.property.history.door import Door
-from tests.property.history.one_reason import contradictions, unlike_events, unlike_explanations
+from tests.property.history.one_reason import contradictions, other_counts, unlike_events, unlike_explanations
 from tests.property.history.registry import ENGINE, Op
 
 from pumice.apps.scheduler.informers import Informers
@@ -50,6 +50,9 @@ RESTLESS = 400
 """Cycles within one wait after which nothing will ever be at rest."""
 SETTLED = 1.5
 """Seconds after which a pod with a controller no longer waits for the PodGroup that may be on its way."""
+RECOUNTED = 61.0
+"""Seconds after which every condition counts the nodes that there are: they are counted anew after half of it at most, and a
+condition of which only numbers change is written anew after as long."""
 SLOW = 200.0
 """Seconds for which a refused pod may wait for another try."""
 GOING: Json = {"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z"}}
@@ -129,6 +132,8 @@ class EngineDoor(Door):
         """The objects that the scheduler has seen, by kind and key."""
         self.assumed: dict[str, Json] = {}
         """Bindings and evictions that were accepted and that the watch has not shown yet: uid to pod."""
+        self.nodes_since = self.at
+        """When a node came or went last, as far as the scheduler heard of it."""
         self.store.heard.append(self._hear)
         self._start()
 
@@ -169,6 +174,8 @@ class EngineDoor(Door):
 
     def _report(self, change: str, obj: Json) -> None:
         kind, key = obj["kind"], self.store.key(obj)
+        if kind == "Node" and change != "MODIFIED":
+            self.nodes_since = self.at
         if change == "DELETED":
             known = self.reported[kind].get(key)
             if known is not None and known["metadata"]["uid"] == obj["metadata"]["uid"]:
@@ -263,6 +270,9 @@ class EngineDoor(Door):
             self.checker.asleep(self.store.tables, self.at)
             for text in contradictions(self.engine, self.store.tables, self.at):
                 self.checker.complain("reasons", text)
+            if self.at > self.nodes_since + RECOUNTED:
+                for text in other_counts(self.engine, self.store.tables, self.at):
+                    self.checker.complain("reasons", text)
             for text in unlike_explanations(self._fresh(), self.at):
                 self.checker.complain("reasons", text)
             for text in unsettled(self.engine):

@@ -70,6 +70,18 @@ def contradictions(engine: Engine, tables: Mapping[str, Mapping[str, Json]], now
     yield from _metrics(engine, counted)
 
 
+def other_counts(engine: Engine, tables: Mapping[str, Mapping[str, Json]], now: float) -> Iterator[str]:
+    """Return the conditions of pods and PodGroups that count other nodes than there are."""
+    there = len(tables["Node"])
+    for job in engine.state.jobs.values():
+        if not job.pending or (job.group is None and not job.implicit):
+            continue
+        told = [(f"{job.namespace}/{name}", message) for name, message in _conditions(job, tables, now).items()]
+        for key, message in told + [(job.key, text) for text in _of_group(job, tables)]:
+            if any(int(number) != there for number in re.findall(r"0/(\d+) nodes are unavailable", message)):
+                yield f"{key}: of {there} nodes its condition says {message!r}"
+
+
 def unlike_events(effects: Iterable[SchedulerEffect]) -> Iterator[str]:
     """Events of one cycle that say of a PodGroup what its condition of the same cycle does not."""
     written, reported = dict[str, list[str]](), dict[str, str]()

@@ -19,6 +19,8 @@ from tests.property.history.registry import KINDS, Op, View
 from pumice_lab.first_objects import SCHEDULER_CONF
 
 STEPS = 30
+QUIET = 70.0
+"""Seconds at the end of a history in which whatever is written after a pause is written."""
 OPEN: tuple[str, ...] = ()
 """Kinds of steps and traits of pods under which some promise is not held yet."""
 VOTES = SCHEDULER_CONF.replace("    enablePreemptable: false\n", "")
@@ -140,6 +142,8 @@ async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str],
                 if rng.random() < 0.5:
                     ops = [*ops, {"do": "wait", "seconds": rng.choice(door.pauses)}]
                 await _step(door, played, (chosen.name, ops))
+        if not door.checker.complaints:
+            await _step(door, played, ("all is heard, and long nothing happens", [{"do": "relist"}, {"do": "wait", "seconds": QUIET}]))
     finally:
         await door.end()
     return History(seed, conf, tuple(played), tuple(door.checker.complaints))

@@ -144,6 +144,8 @@ def place(
                 failed_roles.add(task.role)
                 if not _go_on(job, failed_roles, tasks, search.places):
                     search.take_again()
+                    for untried in tasks:
+                        untried.error = None  # it was of an earlier try: other nodes, and others' places
                     return False
                 continue
         if framework.job_ready(job):

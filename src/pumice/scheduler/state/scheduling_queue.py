@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.jobs import INQUEUE, Job, Status, Task
+from pumice.scheduler.state.waiting import never
 from pumice.wire.quantity import parse_duration
 from pumice.wire.scheduler_conf import SchedulerConf
 
@@ -445,19 +446,19 @@ class SchedulingQueue:
         return before != version
 
     def explain_again(self, version: int, now: float) -> None:
-        """Work the reasons of unschedulable pods out anew where they count nodes as they were before."""
-        if self._explained_nodes == version or (self._by_class and now < self.explain_at):
+        """Work the reasons of pods out anew that count nodes as they were before: of unschedulable classes, and of pods that can
+        never be placed. Who is tried again after a while hears then. What comes of it is written whatever was written before."""
+        if self._explained_nodes == version or (self._resting and now < self.explain_at):
             return
         self._explained_nodes = version
-        if not self._by_class:
+        if not self._resting:
             return
         self.explain_at = now + EXPLAIN_AGAIN_AFTER
-        for cls, jobs in self._by_class.items():
-            self.unexplained.setdefault(cls, {})
-            for job in jobs:
-                for task in job.pending.values():
-                    if task.cls is cls and task.error:
-                        self.ask_why(task)
+        for job in self._resting:
+            for task in job.pending.values():
+                if task.error and (never(task) or job in self._by_class.get(task.cls, ())):
+                    task.condition_at = -FOR_EVER
+                    self.ask_why(task)
 
     # -- when a cycle is due --------------------------------------------------------------------------------------
 
@@ -481,7 +482,7 @@ class SchedulingQueue:
 
     def outdated(self, version: int) -> bool:
         """Return whether unschedulable pods were told reasons that count other nodes than there are now."""
-        return bool(self._by_class) and self._explained_nodes != version
+        return bool(self._resting) and self._explained_nodes != version
 
     # -- invariants -----------------------------------------------------------------------------------------------
 
