@@ -6,7 +6,8 @@ The server is a process of its own, spoken to over TLS by connections that stay 
 reading shares the machine with it. ``write`` creates ConfigMaps over 32 connections; all of them have to be there afterwards, and
 so do the pods after the server was killed. ``up`` starts `pumice up` with one node and two emulated cards in a fresh directory
 until it says that the cluster is ready, from compiled modules, as an installed package has them; its memory is the share of all
-its processes (PSS) ten seconds later.
+its processes (PSS) ten seconds later. Then another client reads and writes beside a Deployment and a Job of 2^31 pods, and beside
+the deletion of their namespace.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PODS, MAPS = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/configmaps"
 SMALL = "/api/v1/namespaces/default"
 WRITERS, LISTS = 32, 40
+TEAM, MOST = "endless", 2**31 - 1
 _SETTLED = 10.0
 
 
@@ -71,8 +73,8 @@ class Line:
         self.writer.close()
 
 
-async def connect(server: Server) -> Line:
-    config = yaml.safe_load(server.kubeconfig.read_text())
+async def connect(kubeconfig: Path) -> Line:
+    config = yaml.safe_load(kubeconfig.read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     host, _, port = cluster["server"].removeprefix("https://").partition(":")
     tls = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
@@ -82,7 +84,7 @@ async def connect(server: Server) -> Line:
 async def lines(stack: AsyncExitStack, server: Server, count: int) -> list[Line]:
     found = []
     for _ in range(count):
-        line = await connect(server)
+        line = await connect(server.kubeconfig)
         stack.callback(line.close)
         found.append(line)
     return found
@@ -128,6 +130,48 @@ async def beside_lists(found: Sequence[Line], small: Line) -> list[float]:
     return times
 
 
+def endless(kind: str) -> tuple[str, bytes]:
+    """A Deployment or a Job of 2^31 pods that fit nowhere: where it is created, and its body."""
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": {
+        "containers": [{"name": "c", "image": "busybox"}], "nodeSelector": {"no": "where"}}}  # fmt: skip
+    if kind == "jobs":
+        template["spec"]["restartPolicy"] = "Never"
+        return f"/apis/batch/v1/namespaces/{TEAM}/jobs", json.dumps(
+            {"metadata": {"name": "a"}, "spec": {"parallelism": MOST, "template": template}}).encode()  # fmt: skip
+    return f"/apis/apps/v1/namespaces/{TEAM}/deployments", json.dumps({"metadata": {"name": "a"}, "spec": {
+        "replicas": MOST, "selector": {"matchLabels": {"app": "a"}}, "template": template}}).encode()  # fmt: skip
+
+
+async def beside_endless(kubeconfig: Path, seconds: float) -> dict[str, list[float]]:
+    """Milliseconds of small reads and writes of another client while those pods are made, and while their namespace goes."""
+    times: dict[str, list[float]] = {"read": [], "write": []}
+    one, other = await connect(kubeconfig), await connect(kubeconfig)
+
+    async def spend() -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            times["read"].append((await taken(other, SMALL))[0] * 1000)
+            began = time.perf_counter()
+            code, answer = await other.ask("POST", MAPS, b'{"metadata": {"generateName": "beside-"}}')
+            assert code == 201, answer
+            times["write"].append((time.perf_counter() - began) * 1000)
+            await asyncio.sleep(0.02)
+
+    for kind in ("deployments", "jobs"):
+        for path, body in (("/api/v1/namespaces", json.dumps({"metadata": {"name": TEAM}}).encode()), endless(kind)):
+            code, answer = await one.ask("POST", path, body)
+            assert code == 201, answer
+        await spend()
+        assert (await one.ask("DELETE", f"/api/v1/namespaces/{TEAM}"))[0] == 200
+        await spend()
+        async with asyncio.timeout(MINUTES * 60):
+            while (await one.ask("GET", f"/api/v1/namespaces/{TEAM}"))[0] == 200:
+                await asyncio.sleep(0.2)
+    one.close()
+    other.close()
+    return {name: sorted(found) for name, found in times.items()}
+
+
 def memory(server: Server) -> float:
     """MiB resident."""
     assert server.process is not None
@@ -165,7 +209,7 @@ async def served(pods: int, watches: int, writes: int, repeats: int) -> dict[str
             began = time.perf_counter()
             await server.start_again()
             restarts.append(time.perf_counter() - began)
-        again = await connect(server)
+        again = await connect(server.kubeconfig)
         assert len(json.loads((await taken(again, PODS))[1])["items"]) == pods
         kept = {item["metadata"]["name"] for item in json.loads((await taken(again, MAPS))[1])["items"]}
         assert {f"map-{turn}-{i}" for turn in range(repeats) for i in range(writes)} <= kept
@@ -175,8 +219,8 @@ async def served(pods: int, watches: int, writes: int, repeats: int) -> dict[str
             "loaded_mib": round(loaded, 1)}  # fmt: skip
 
 
-async def up(repeats: int) -> dict[str, Any]:
-    ready, resident = [], []
+async def up(repeats: int, beside: float) -> dict[str, Any]:
+    ready, resident, times = [], [], dict[str, list[float]]()
     for turn in range(repeats):
         with tempfile.TemporaryDirectory(prefix="pumice-bench-") as place:
             words = ("-m", "pumice", "up", "--emulated", "--data-dir", place, "--pod-network", "none")
@@ -190,11 +234,14 @@ async def up(repeats: int) -> dict[str, Any]:
                 if turn == 0:
                     await asyncio.sleep(_SETTLED)
                     resident.append(share_of(place))
+                    times = await beside_endless(Path(place) / "kubeconfig", beside)
             finally:
                 down = await asyncio.create_subprocess_exec(sys.executable, "-m", "pumice", "down", "--data-dir", place,
                                                             stdout=asyncio.subprocess.DEVNULL)  # fmt: skip
                 await down.wait()
-    return {"ready_s": median(ready, 2), "idle_mib": median(resident, 1)}
+    beside_ms = {f"{name}_p{part}": round(found[min(len(found) - 1, len(found) * part // 100)], 1)
+                 for name, found in times.items() for part in (50, 99, 100)}  # fmt: skip
+    return {"ready_s": median(ready, 2), "idle_mib": median(resident, 1), "beside_endless_ms": beside_ms}
 
 
 def share_of(place: str) -> float:
@@ -232,13 +279,15 @@ def main(argv: list[str] | None = None) -> int:
         given.repeats, given.pods, given.watches, given.writes = 1, given.pods // 10, given.watches // 10, given.writes // 10
     result = {"server": "embedded", "pods": given.pods, "watches": given.watches, "writes": given.writes,
               "alone": asyncio.run(served(given.pods, given.watches, given.writes, given.repeats)),
-              "up": asyncio.run(up(given.repeats))}  # fmt: skip
+              "up": asyncio.run(up(given.repeats, 2.0 if given.quick else 20.0))}  # fmt: skip
     alone, whole = result["alone"], result["up"]
     goals = goals_of("embedded_server", {
         "list of all pods": alone["list_s"]["median"], "table of all pods": alone["table_s"]["median"],
         "small read beside forty lists, slowest": alone["small_read_ms"]["max"], "restart": alone["restart_s"]["median"],
         "idle watches": alone["watches_mib"], "writes of small objects": alone["writes_per_s"]["median"],
         "up: ready": whole["ready_s"]["median"], "up: idle": whole["idle_mib"]["max"],
+        "small read beside 2^31 pods, slowest": whole["beside_endless_ms"]["read_p100"],
+        "small write beside 2^31 pods, slowest": whole["beside_endless_ms"]["write_p100"],
     })  # fmt: skip
     return conclude("embedded_server", result, goals, keep=given.save, quick=given.quick)
 

@@ -77,7 +77,8 @@ NAMES = "must be one of the names in pod.spec.resourceClaims"
      f'spec.initContainers[0].resources.claims[0]: Not found: "b": {NAMES} which is empty'),
     (using(claims=("a", "a")), 'spec.resourceClaims[1].name: Duplicate value: "a"'),
     (pod(resourceClaims=[{"name": "", "resourceClaimName": "c"}]), "spec.resourceClaims[0].name: Required value"),
-    (pod(resourceClaims=[{"name": "a", "resourceClaimName": "C"}]), 'spec.resourceClaims[0].resourceClaimName: Invalid value: "C"'),
+    (pod(resourceClaims=[{"name": "a", "resourceClaimName": "C"}]),
+     'spec.resourceClaims[0].resourceClaimName: Invalid value: "C"'),
     (pod(resourceClaims=[{"name": "a"}]),
      'spec.resourceClaims[0]: Invalid value: {"Name":"a","ResourceClaimName":null,"ResourceClaimTemplateName":null}: '
      "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"),

@@ -327,8 +327,8 @@ ROWS: dict[str, Callable[[Random], Hostile]] = {
     "many constraints": lambda d: _post(PODS, _pod(topologySpreadConstraints=[
         {"maxSkew": 1, "topologyKey": f"k{i}", "whenUnsatisfiable": "DoNotSchedule"} for i in range(drawn(d, 20_000))])),
     "claims of a container that the pod has not": lambda d: _post(PODS, _pod(containers=[{
-        "name": "c", "image": "i", "resources": {"claims": [{"name": f"c{i}"} for i in range(drawn(d, 25_000))]}}], resourceClaims=[
-            {"name": f"d{i}" + "x" * d.choice((1, 50)), "resourceClaimName": "c"} for i in range(drawn(d, 16_000))])),
+        "name": "c", "image": "i", "resources": {"claims": [{"name": f"c{i}"} for i in range(drawn(d, 25_000))]}}],
+        resourceClaims=[{"name": f"d{i}" + "x" * d.choice((1, 50)), "resourceClaimName": "c"} for i in range(drawn(d, 16_000))])),
     "many gates": lambda d: _post(PODS, _pod(schedulingGates=[{"name": f"g{i}"} for i in range(drawn(d, 50_000))])),
     "quantities without end": lambda d: _post(PODS, _pod(containers=[{"name": "c", "image": "i", "resources": {"requests": {
         "cpu": d.choice(["1e", "1E", "9" * 9, "0." + "1" * 9]) + "9" * drawn(d, 1_000_000)}}}])),

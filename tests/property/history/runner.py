@@ -143,7 +143,8 @@ async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str],
                     ops = [*ops, {"do": "wait", "seconds": rng.choice(door.pauses)}]
                 await _step(door, played, (chosen.name, ops))
         if not door.checker.complaints:
-            await _step(door, played, ("all is heard, and long nothing happens", [{"do": "relist"}, {"do": "wait", "seconds": QUIET}]))
+            quiet: list[Op] = [{"do": "relist"}, {"do": "wait", "seconds": QUIET}]
+            await _step(door, played, ("all is heard, and long nothing happens", quiet))
     finally:
         await door.end()
     return History(seed, conf, tuple(played), tuple(door.checker.complaints))

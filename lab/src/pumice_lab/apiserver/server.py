@@ -36,7 +36,7 @@ from pumice_lab.apiserver.schema.shape import types
 from pumice_lab.apiserver.storage import Expiry, Storage, TooLarge
 from pumice_lab.apiserver.subresources import answer as subresource_answer
 from pumice_lab.apiserver.tables.render import Tables
-from pumice_lab.apiserver.turns import OneAtATime, Turns
+from pumice_lab.apiserver.turns import Seats, Turns
 from pumice_lab.apiserver.verbs import read, write
 from pumice_lab.apiserver.verbs.context import Call
 from pumice_lab.apiserver.verbs.watch import watch
@@ -75,7 +75,7 @@ class ApiServer:
         self.webhooks = Webhooks(self.backend, self.rights)
         self.requests = Requests()
         self._ready = False
-        self._bodies, self._turns = OneAtATime(), Turns(rests=0.1)
+        self._bodies, self._turns = Seats(), Turns(rests=0.1)
 
     async def start(self) -> None:
         """Makes what every cluster has (namespaces, priority classes, roles). To be awaited once, before the first request."""

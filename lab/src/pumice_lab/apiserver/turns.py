@@ -1,4 +1,5 @@
-"""Turns on the event loop: long answers a slice at a time, large bodies one at a time, one watch of very many at a time."""
+"""Turns on the event loop: long answers a slice at a time, large bodies one at a time, one watch of very many at a time, what
+the controllers write a few at a time."""
 
 from __future__ import annotations
 
@@ -65,16 +66,19 @@ class Turns:
         loop.call_later(min(self._rests, loop.time() - began), self._next)
 
 
-class OneAtATime:
-    """Work of which one piece is under way. Users come one after the other, and so does what each of them wants done."""
+class Seats:
+    """Work of which so many pieces are under way at most. Users come one after the other, and so does what each wants done.
 
-    def __init__(self) -> None:
+    ``rests``: a seat stays empty after each piece for so many times as long as that took. Few pieces find a seat all the same;
+    where there are many, fewer are under way the longer they take, and whoever else comes to the loop waits for those alone."""
+
+    def __init__(self, number: int = 1, rests: float = 0.0) -> None:
         self._line = Line()
-        self._busy = False
+        self._free, self._rests = number, rests
 
     @asynccontextmanager
     async def turn(self, user: str) -> AsyncIterator[None]:
-        if self._busy:
+        if not self._free:
             turn = self._line.join(user)
             try:
                 await turn
@@ -82,15 +86,27 @@ class OneAtATime:
                 if turn.done() and not turn.cancelled():
                     self._next()  # it had just come
                 raise
-        self._busy = True
+        else:
+            self._free -= 1
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             yield
         finally:
-            self._next()
+            rest = self._rests * (loop.time() - began)
+            if rest > 0:
+                loop.call_later(min(rest, LONGEST_REST), self._next)
+            else:
+                self._next()
 
     def _next(self) -> None:
-        """The next one is busy from now on: nobody comes between."""
-        self._busy = self._line.call_next()
+        """The seat goes to the next one: nobody comes between."""
+        if not self._line.call_next():
+            self._free += 1
+
+
+LONGEST_REST = 2.0
+"""Seconds for which a seat stays empty at most: what took long may have waited for something else than the loop."""
 
 
 AT_ONCE = 200

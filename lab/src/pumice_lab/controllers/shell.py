@@ -22,6 +22,7 @@ from pumice.effects.work_queue import WorkQueue
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import kinds
+from pumice_lab.apiserver.turns import Seats
 from pumice_lab.controllers import (
     cronjob,
     daemonset,
@@ -43,6 +44,8 @@ from pumice_lab.controllers.marking import COLLECTED, DOUBTED, FULL, GARBAGE, OR
 
 log = logging.getLogger("pumice.kube-controllers")
 _WRITES, _WORKERS = 16, 64  # at a time
+_RESTS = 7.0
+"""A write is followed by so many times its time without one: where all 16 have much to write, two are under way at a time."""
 _TOGETHER = 0.005
 """Seconds in which what changes of one object is looked at together."""
 _AGAIN = Backoff(1.0, 30.0)
@@ -68,7 +71,7 @@ class Controllers:
         self.work = WorkQueue(clock, rng, self._reconcile, rest=_TOGETHER)
         self._due: dict[Key, float] = {}
         """When that is looked at which is looked at later."""
-        self._slots = asyncio.Semaphore(_WRITES)
+        self._seats = Seats(_WRITES, _RESTS)
         self._absent: dict[str, bool] = {}
         self._refused: dict[Key, tuple[str, int]] = {}
         """Why the last pods of a controller were not made, and how often in a row."""
@@ -299,7 +302,7 @@ class Controllers:
             for step in action.steps:
                 await self._carry_out(step)
             return
-        async with self._slots:
+        async with self._seats.turn(_namespace(action)):
             match action:
                 case Create(resource):
                     made = await self.performer.create(action)
@@ -334,6 +337,16 @@ class Controllers:
         if due < self._due.get(key, inf):
             self._due[key] = due
             self.work.add_later(*key, seconds)
+
+
+def _namespace(action: Action) -> str:
+    """Namespaces come one after the other."""
+    match action:
+        case Create(_, obj):
+            return str(obj["metadata"].get("namespace", ""))
+        case Patch() | Delete() | Event():
+            return action.namespace
+    return ""
 
 
 def _on_owner(owner: Mapping[str, Any], meta: Mapping[str, Any], type_: Severity, reason: str, message: str) -> Event:

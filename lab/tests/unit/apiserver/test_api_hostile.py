@@ -14,12 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kit.virtual_time import run_virtually
 from lab.tests.unit.apiserver.conftest import InProcess
 
 from pumice_lab.apiserver import Request, Response
 from pumice_lab.apiserver.bodies import DEPTH_LIMIT
 from pumice_lab.apiserver.http_types import User
-from pumice_lab.apiserver.turns import OneAtATime
+from pumice_lab.apiserver.turns import Seats
 
 Json = dict[str, Any]
 Run = Callable[[Callable[[InProcess], Any]], Any]
@@ -216,7 +217,7 @@ def test_a_namespace_that_is_full_takes_no_more_and_the_others_do(with_api: Run)
 
 def test_of_those_whose_large_bodies_wait_nobody_comes_twice_before_the_others() -> None:
     async def work() -> list[str]:
-        line, order = OneAtATime(), list[str]()
+        line, order = Seats(), list[str]()
 
         async def one(user: str) -> None:
             async with line.turn(user):
@@ -230,6 +231,23 @@ def test_of_those_whose_large_bodies_wait_nobody_comes_twice_before_the_others()
         return order
 
     assert asyncio.run(work()) == ["a", "b", "c", "a", "a"]
+
+
+def test_what_controllers_write_for_one_namespace_leaves_the_loop_seven_times_as_long_and_others_come_between() -> None:
+    """So a Deployment of 2^31 pods, or a namespace of thousands that goes, held every other client up for seconds."""
+
+    async def work() -> list[tuple[str, float]]:
+        seats, order = Seats(2, rests=7.0), list[tuple[str, float]]()
+
+        async def one(namespace: str) -> None:
+            async with seats.turn(namespace):
+                order.append((namespace, round(asyncio.get_running_loop().time(), 3)))
+                await asyncio.sleep(0.1)
+
+        await asyncio.gather(*(one(namespace) for namespace in ("a", "a", "a", "a", "a", "b")))
+        return order
+
+    assert run_virtually(work()) == [("a", 0.0), ("a", 0.0), ("a", 0.8), ("b", 0.8), ("a", 1.6), ("a", 1.6)]
 
 
 def test_a_json_patch_cannot_grow_beyond_what_a_body_may_hold(with_api: Run) -> None:
