@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import socket
 import ssl
 from asyncio import sslproto
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -23,6 +24,10 @@ from pumice_lab.apiserver.turns import Turns
 
 log = logging.getLogger("pumice.cluster.apiserver.transport")
 BODY_LIMIT = 3 * 1024 * 1024  # of kube-apiserver
+REQUESTS_AT_ONCE = 64
+"""Requests of one user that a turn of the loop begins with, more than a client has under way."""
+ACCEPTED, BACKLOG = 16, 512
+"""Connections that one turn of the loop accepts, and those that the kernel keeps until then."""
 TLS_RECORD = 16 * 1024
 """Bytes that a connection reads at once: what TLS sends at once (RFC 8446, 5.1). asyncio keeps 256 KiB for each, idle or not."""
 
@@ -35,6 +40,12 @@ class Served:
     port: int
     _runner: web.AppRunner
     _shell: _Shell
+
+    @property
+    def connections(self) -> list[RequestHandler]:
+        """Those that are open."""
+        assert self._runner.server is not None
+        return list(self._runner.server.connections)
 
     async def close(self) -> None:
         await self._shell.close()
@@ -65,8 +76,10 @@ async def serve(
     )
     app_runner = web.ServerRunner(server, shutdown_timeout=1)
     await app_runner.setup()
-    site = web.TCPSite(app_runner, host, port, ssl_context=tls, backlog=512)
+    listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    site = web.SockSite(app_runner, listening, ssl_context=tls, backlog=ACCEPTED)
     await site.start()
+    listening.listen(BACKLOG)
     actual = app_runner.addresses[0][1]
     scheme = "https" if tls else "http"
     return Served(f"{scheme}://{host}:{actual}", actual, app_runner, shell)  # type: ignore[arg-type]
@@ -81,6 +94,7 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
 class _Shell:
     def __init__(self, api: ApiServer, kubelet_identity: tuple[Path, Path] | None, patience: Patience) -> None:
         self.api, self.tunnels, self.patience, self.turns = api, Tunnels(kubelet_identity), patience, Turns()
+        self.requests = Turns(at_once=REQUESTS_AT_ONCE)
         self._streams: set[asyncio.Task[Any]] = set()  # watches and tunnels, which would otherwise outlive the server
 
     async def close(self) -> None:
@@ -97,6 +111,7 @@ class _Shell:
         request = await _read(http, user, self.patience.body)
         if isinstance(request, web.Response):
             return request
+        await self.requests.mine(user.name)
         response = await self.api.handle(request)
         if response.gathered is not None:
             response = await self.tunnels.gather(*response.gathered)

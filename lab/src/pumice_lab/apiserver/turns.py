@@ -1,5 +1,5 @@
-"""Turns on the event loop: long answers a slice at a time, large bodies one at a time, one watch of very many at a time, what
-the controllers write a few at a time."""
+"""Turns on the event loop: long answers a slice at a time, large bodies one at a time, one watch or request of very many
+at a time, what the controllers write a few at a time."""
 
 from __future__ import annotations
 
@@ -39,16 +39,25 @@ class Turns:
     """One slice in each turn of the event loop, however many long answers are under way, so that what is short waits for one
     slice. Users come one after the other, and so do the answers of each.
 
+    ``at_once``: so many of each user in a turn of the loop do not wait for one.
+
     ``rests``: after each turn the others have as long as it took, up to that many seconds, to get on: whoever comes meanwhile
     waits for one."""
 
-    def __init__(self, rests: float = 0.0) -> None:
-        self._rests = rests
+    def __init__(self, rests: float = 0.0, at_once: int = 0) -> None:
+        self._rests, self._at_once = rests, at_once
+        self._gone: Counter[str] = Counter()
+        """Those that did not wait, in this turn of the loop."""
         self._line = Line()
         self._going = False
 
     async def mine(self, user: str) -> None:
         """Returns when it is the turn of this one; it lasts until the caller awaits something that is not there yet."""
+        if self._gone[user] < self._at_once:
+            if not self._gone:
+                asyncio.get_running_loop().call_soon(self._gone.clear)
+            self._gone[user] += 1
+            return
         turn = self._line.join(user)
         if not self._going:
             self._going = True

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from pumice_lab.apiserver import ADMIN, ApiServer, open_storage, serve
+from pumice_lab.apiserver import ADMIN, ApiServer, Request, Response, User, open_storage, serve
 from pumice_lab.apiserver.http_types import SLICE, slices
 from pumice_lab.apiserver.transport import Patience
 from pumice_lab.apiserver.turns import Turns
@@ -24,7 +26,7 @@ def served(work: Callable[[ApiServer, Talk], Awaitable[None]], patience: Patienc
     async def main() -> None:
         storage = open_storage(":memory:")
         api = ApiServer(storage)
-        server = await serve(api, tokens={"secret": ADMIN}, patience=patience)
+        server = await serve(api, tokens={"secret": ADMIN, "other": User("other", groups=ADMIN.groups)}, patience=patience)
         writers: list[asyncio.StreamWriter] = []
 
         async def talk(text: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -44,8 +46,8 @@ def served(work: Callable[[ApiServer, Talk], Awaitable[None]], patience: Patienc
     asyncio.run(main())
 
 
-def get(path: str) -> str:
-    return f"GET {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\n\r\n"
+def get(path: str, token: str = "secret") -> str:
+    return f"GET {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n\r\n"
 
 
 def fill(api: ApiServer, count: int, size: int) -> None:
@@ -221,3 +223,48 @@ def test_what_a_watch_begins_with_comes_in_slices() -> None:
         assert sum(chunk.count(b"\n") for chunk in chunks) == 500
 
     served(work)
+
+
+def test_of_hundreds_of_requests_that_one_user_sends_at_once_others_wait_for_few() -> None:
+    order: list[str] = []
+
+    async def work(api: ApiServer, talk: Talk) -> None:
+        plain = api.handle
+
+        async def handle(request: Request) -> Response:
+            order.append(request.user.name)
+            return await plain(request)
+
+        api.handle = handle  # type: ignore[method-assign]
+        connections = [await talk("") for _ in range(500)]
+        _, last = await talk("")
+        for _, writer in connections:
+            writer.write(get(MAPS).encode())
+        last.write(get(MAPS, "other").encode())
+        for reader, _ in connections:
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        assert len(order) == 501
+        assert order.index("other") < 150
+
+    served(work)
+
+
+def test_a_turn_of_the_loop_takes_few_of_those_who_connect_at_once() -> None:
+    """Each costs a handshake of TLS: five hundred in one turn are most of a second."""
+
+    async def main() -> list[int]:
+        storage = open_storage(":memory:")
+        server = await serve(ApiServer(storage), tokens={})
+        connected = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
+        taken = [len(server.connections)]
+        while taken[-1] < 200:
+            await asyncio.sleep(0)
+            taken.append(len(server.connections))
+        for each in connected:
+            each.close()
+        await server.close()
+        storage.close()
+        return taken
+
+    taken = asyncio.run(main())
+    assert max(after - before for before, after in pairwise(taken)) <= 32

@@ -233,7 +233,7 @@ _SAID = 8
 
 
 def _validate_used_claims(used: list[Json], claims: set[str], path: str) -> Problems:
-    """What a container uses of the pod's claims, a whole one or one request of it (validateResourceClaimNames there)."""
+    """Find a container's uses of claims that the pod has not, or that are used twice (validateResourceClaimNames there)."""
     problems: Problems = []
     whole: set[str] = set()
     parts: dict[str, set[str]] = {}
