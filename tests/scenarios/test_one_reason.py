@@ -115,7 +115,7 @@ def test_a_gang_names_the_same_pod_in_whatever_order_its_pods_are_listed() -> No
     assert "Origin reason is g-2: 0/1 nodes are unavailable: 1 Insufficient cpu." in said[0]
 
 
-def test_a_pod_that_can_never_run_hears_why_before_the_first_node_comes() -> None:
+def test_a_pod_whose_claim_is_not_there_hears_so_before_the_first_node_comes() -> None:
     world = World()
     never = pod("never", cpu="1")
     never["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "nowhere"}]
@@ -125,7 +125,7 @@ def test_a_pod_that_can_never_run_hears_why_before_the_first_node_comes() -> Non
     assert condition(world, "default/never") == f"0/0 nodes are unavailable: {why}."
     found = explain_known(world.restarted(), "default", "never", now=world.now)
     assert found is not None
-    assert found.summary == f"can never run: {why}"
+    assert found.summary == f"cannot be tried yet: {why}"
 
 
 def test_explain_waiting_keeps_the_name_of_a_claim_that_begins_with_the_pods() -> None:

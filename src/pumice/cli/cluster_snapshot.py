@@ -80,6 +80,14 @@ class ClusterSnapshot:
     remarks: list[str] = field(default_factory=list)
     """A remark on the configuration: that another one stands there and is refused."""
 
+    @property
+    def templates(self) -> set[str] | None:
+        """The ResourceClaimTemplates, as namespace/name; None where they could not be read."""
+        key = "resourceClaimTemplates"
+        metas = [one.get("metadata", {}) for one in self.objects.get(key, ())]
+        unread = key not in self.objects or any(kinds.RESOURCE_CLAIM_TEMPLATES.plural in text for text in self.remarks)
+        return None if unread else {f"{meta.get('namespace', 'default')}/{meta.get('name')}" for meta in metas}
+
     def pod(self, namespace: str, name: str) -> Pod:
         """Raises BadInput when the snapshot has no such pod."""
         for item in self.objects.get("pods", ()):

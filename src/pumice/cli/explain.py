@@ -145,4 +145,4 @@ def _show(snapshot: ClusterSnapshot, meant: str, namespace: str | None, name: st
         return
     pod = snapshot.pod(namespace, name)
     engine = engine_of(snapshot)
-    show(explain(engine, pod, now=snapshot.now), output, units_of(engine.device_types))
+    show(explain(engine, pod, now=snapshot.now, templates=snapshot.templates), output, units_of(engine.device_types))

@@ -55,7 +55,7 @@ def rendered(found: Explanation, units: Units, *, wide: bool) -> list[Any]:
     if found.changes:
         parts.append(f"{_what_for(found)}, one of:")
         parts += [f"  - {escape(change.text)}{_where(change)}" for change in found.changes]
-    elif not found.node and found.nodes:
+    elif not found.node and found.nodes and not any(one.waits for one in found.refusals):
         parts.append("No single change of the request, and no leaving of pods, would let it in.")
     return parts
 

@@ -19,6 +19,7 @@ from pumice.model.errors import BadInput
 from pumice.wire import names
 from pumice.wire.document import Document, read_documents
 from pumice.wire.objects import ClaimStatus, Pod, convert
+from pumice.wire.pod_claims import unmade
 
 if TYPE_CHECKING:
     from pumice.claims.allocation import Allocation
@@ -130,13 +131,6 @@ def with_claims(pod: Pod, documents: Iterable[Document], known: DeviceClaims) ->
                     made.append(ClaimStatus(str(entry.get("name")), name))
     status = msgspec.structs.replace(pod.status, resource_claim_statuses=[*pod.status.resource_claim_statuses, *made])
     return msgspec.structs.replace(pod, status=status)
-
-
-def unmade(pod: Pod) -> list[tuple[str, str]]:
-    """Return the entries of a pod's claims whose templates made no claim, with the names of these."""
-    made = {one.name for one in pod.status.resource_claim_statuses}
-    return [(str(entry.get("name")), str(entry["resourceClaimTemplateName"])) for entry in pod.spec.resource_claims
-            if entry.get("resourceClaimTemplateName") and entry.get("name") not in made]  # fmt: skip
 
 
 def documents_of(path: Path, text: str) -> list[Document]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
 from pumice.claims.attributes import attribute_of, cards_of
 from pumice.claims.objects import Device, DeviceID, Result
 from pumice.claims.reading import devices_held, slice_of
-from pumice.claims.slices import Slices
+from pumice.claims.slices import PoolID, Slices
 from pumice.devices.device_type import CardRow, CardTenant
 from pumice.model.errors import BadInput
 
 Json = Mapping[str, Any]
 MIB = 1 << 20
+CORES = ("ai-cores", "compute-slices", "multiprocessors")
+"""What drivers call the counter of a card's cores; NVIDIA's own the last."""
 
 
 def with_claims(rows: Sequence[CardRow], slices: Iterable[Json], claims: Iterable[Json]) -> list[CardRow]:
@@ -22,19 +25,21 @@ def with_claims(rows: Sequence[CardRow], slices: Iterable[Json], claims: Iterabl
     device that cannot be read says nothing."""
     known, found = Slices(), list(rows)
     there = {(row.node, row.uuid): row for row in rows}
+    published = []
     for obj in slices:
-        try:
+        with suppress(BadInput):
             one = slice_of(obj)
-        except BadInput:
-            continue
-        known.put(one)
-        for device in one.spec.devices:
-            name, own = _text(device, one.spec.driver, "uuid"), one.spec.node_name or device.node_name
+            known.put(one)
+            published += [(one, device) for device in one.spec.devices]
+    for kind in ("uuid", "parentUUID"):  # of a card in MIG mode nothing but its slices is published
+        for one, device in published:
+            name, own = _text(device, one.spec.driver, kind), one.spec.node_name or device.node_name
             is_known = any((own, card) in there for card in cards_of(device, one.spec.driver))
-            if not name or not own or is_known or _text(device, one.spec.driver, "parentUUID"):
+            if not name or not own or is_known:
                 continue
-            index = sum(row.node == own for row in found)
-            row = CardRow(own, index, name, _text(device, one.spec.driver, "productName") or one.spec.driver, _memory(device))
+            index, counted = sum(row.node == own for row in found), _drawn(device, known, one.pool, "memory")
+            total = int(counted[1] / MIB) if counted is not None and kind == "parentUUID" else _memory(device)
+            row = CardRow(own, index, name, _text(device, one.spec.driver, "productName") or one.spec.driver, total)
             there[own, name] = row
             found.append(row)
     for obj in claims:
@@ -47,13 +52,29 @@ def _put(held: Result, claim: Json, known: Slices, rows: Mapping[tuple[str, str]
     if held.admin_access:
         return
     memory, cores = (_consumed(held, name) for name in ("memory", "cores"))
-    for node, uuid in known.cards_of(DeviceID(held.driver, held.pool, held.device)) or ():
+    id_ = DeviceID(held.driver, held.pool, held.device)
+    device, template = known.device_of(id_), ""
+    if device is not None and _text(device, held.driver, "parentUUID"):
+        drawn = next(filter(None, (_drawn(device, known, (held.driver, held.pool), name) for name in CORES)), None)
+        memory, cores = Fraction(_memory(device) * MIB), None if drawn is None else 100 * drawn[0] / drawn[1]
+        template = _text(device, held.driver, "template") or _text(device, held.driver, "profile")
+    for node, uuid in known.cards_of(id_) or ():
         for (place, card), row in rows.items():
             if card == uuid and node in ("", place):
                 mib = int(memory / MIB) if memory is not None else 0
                 row.memory += mib or row.total
-                row.cores += int(cores) if cores is not None else 100
-                row.holders.append(CardTenant(_who(claim), mib, None if cores is None else int(cores)))
+                row.cores += int(cores) if cores is not None else 0 if template else 100
+                row.holders.append(CardTenant(_who(claim), mib, None if cores is None else int(cores), template))
+
+
+def _drawn(device: Device, known: Slices, pool: PoolID, counter: str) -> tuple[Fraction, Fraction] | None:
+    """Return what a slice draws of a counter of its card, and what there is of it; None where it draws on no such counter."""
+    sets = known.cards_in(pool)[1]
+    for drawn in device.consumes_counters:
+        part, whole = drawn.counters.get(counter), sets.get(drawn.counter_set, {}).get(counter)
+        if part is not None and whole is not None and whole.value > 0:
+            return part.value, whole.value
+    return None
 
 
 def _who(claim: Json) -> str:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CardTenant:
-    """One pod's part of a card: MiB and percent; ``cores`` None where none are told. ``template``: by what it was cut, where
-    that says it all."""
+    """One pod's part of a card: MiB and percent; ``cores`` None where none are told. ``template``: by what it was cut."""
 
     pod: str
     memory: int
@@ -28,7 +27,8 @@ class CardTenant:
     def __str__(self) -> str:
         if not self.memory:
             return f"{self.pod} ({self.template or 'whole'})"
-        return f"{self.pod} ({self.memory} MiB{'' if self.cores is None else f', {self.cores} %'})"
+        amounts = [self.template, f"{self.memory} MiB", "" if self.cores is None else f"{self.cores} %"]
+        return f"{self.pod} ({', '.join(filter(None, amounts))})"
 
 
 @dataclass(slots=True)

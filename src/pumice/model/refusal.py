@@ -70,7 +70,9 @@ class FitError(Struct, frozen=True, gc=False):
 
 
 class Refusal(Struct, frozen=True):
-    """A request that can never be honoured as written, whatever the cluster looks like (e.g. a negative memory)."""
+    """A request that can never be honoured as written, whatever the cluster looks like (e.g. a negative memory). ``waits``: not
+    yet, for what it names may still come."""
 
     field: str
     text: str
+    waits: bool = False

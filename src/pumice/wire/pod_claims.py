@@ -17,11 +17,24 @@ def claims_of(pod: Pod) -> dict[str, str] | Refusal:
         claim = entry.get("resourceClaimName")
         if not claim and name not in made:
             template = entry.get("resourceClaimTemplateName")
-            return Refusal(f"spec.resourceClaims[{name}]", f"waits for a ResourceClaim to be made of template {template}")
+            text = f"waits for a ResourceClaim to be made of template {template}"
+            return Refusal(f"spec.resourceClaims[{name}]", text, waits=True)
         claim = claim or made[name]
         if claim:  # of a template it may be said that none is needed
             found[f"{pod.metadata.namespace}/{claim}"] = name
     return found
+
+
+def named_claims(pod: Pod) -> list[str]:
+    """Return the claims that a pod names itself, without their namespace."""
+    return [str(entry["resourceClaimName"]) for entry in pod.spec.resource_claims if entry.get("resourceClaimName")]
+
+
+def unmade(pod: Pod) -> list[tuple[str, str]]:
+    """Return the names that the pod has for claims which are still to be made, each with its template."""
+    made = {one.name for one in pod.status.resource_claim_statuses}
+    return [(str(entry.get("name")), str(entry["resourceClaimTemplateName"])) for entry in pod.spec.resource_claims
+            if entry.get("resourceClaimTemplateName") and entry.get("name") not in made]  # fmt: skip
 
 
 def amounts_of(container: Container) -> dict[str, int | None]:

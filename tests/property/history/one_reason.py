@@ -166,7 +166,7 @@ def unlike_explanations(engine: Engine, now: float) -> Iterator[str]:
                 continue
             if "held for gang" in row.why:  # by this very cycle
                 continue
-            summary = found.summary.removeprefix("can never run: ")
+            summary = found.summary.removeprefix("can never run: ").removeprefix("cannot be tried yet: ")
             if not found.node and summary != row.why and not (found.refusals and summary in row.why):
                 yield f"{key}: explain pod {found.summary!r}, explain waiting {row.why!r}"
 

@@ -11,15 +11,23 @@ import pytest
 from kit.claims import asks, claim, of_memory, published, shared_card
 from kit.command_line import call
 from kit.device_claims import GPU, ClaimWorld, cards, whole
-from kit.objects import node
+from kit.mig_rules import RuledSlices
+from kit.objects import node, pod
 from kit.scheduler_confs import conf
 
 from pumice.cli.cluster_snapshot import ClusterSnapshot, decisions_of, engine_of, load, save, trimmed
+from pumice.cli.explain import app as explain
 from pumice.cli.fits import app as fits
 from pumice.cli.replay import app
+from pumice.devices.ascend_mindcluster.node.claims import slice_specs as npu_specs
 from pumice.devices.claimed_rows import with_claims
 from pumice.devices.device_type import CardRow
+from pumice.devices.nvidia_vgpu.node.claims import SHARED, slice_specs
+from pumice.model.amount import MIB
 from pumice.model.errors import BadInput
+from pumice.model.hardware.npu import driver_chips
+from pumice.node.claims import slice_object
+from pumice.ports.cards import CardFacts
 
 Json = dict[str, Any]
 
@@ -76,6 +84,35 @@ def test_a_claim_without_pods_is_named_and_what_cannot_be_read_ends_nothing() ->
     bad: Json = {"metadata": {"name": "bad"}, "spec": {"driver": 5}}
     rows = with_claims([], [*here.slices.values(), bad], [held, *odd])
     assert [str(one) for one in rows[0].holders] == ["claim team/c (1024 MiB, 5 %)"]
+
+
+def given(driver: str, device: str) -> Json:
+    result = {"request": "g", "driver": driver, "pool": "n1", "device": device}
+    status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "p"}]}
+    return {"metadata": {"name": device, "namespace": "team"}, "status": status}
+
+
+def test_a_slice_of_an_npu_is_shown_as_its_template_and_its_part_of_the_chip() -> None:
+    chip = CardFacts(0, "U-0", "310P3", driver_chips()["310P3"].size.memory * MIB, minor=0)
+    slices = [slice_object(spec, at, {}, 1) for at, spec in enumerate(npu_specs("n1", [chip], {}, 1))]
+    held = [given("npu.pumice.io", device) for device in ("npu-0-vir02-0", "npu-0-vir04-3c-0")]
+    [row] = with_claims([], slices, held)
+    assert (row.uuid, row.total, row.memory, row.cores) == ("U-0", 24576, 18432, 75)
+    assert [str(one) for one in row.holders] == [
+        "team/p by claim npu-0-vir02-0 (vir02, 6144 MiB, 25 %)", "team/p by claim npu-0-vir04-3c-0 (vir04_3c, 12288 MiB, 50 %)"]
+    [row] = with_claims([CardRow("n1", 0, "U-0", "Ascend310P", 0)], slices, held[:1])
+    assert (row.cores, row.holders[0].template) == (25, "vir02")
+
+
+def test_a_card_in_mig_mode_is_shown_with_its_slices_where_a_driver_of_claims_alone_publishes_it() -> None:
+    card = CardFacts(0, "GPU-0", "NVIDIA A100-SXM4-40GB", 40 << 30, minor=0, mig=True)
+    ruled = RuledSlices({"GPU-0": "A100-SXM4-40GB"})
+    specs = slice_specs("n1", [card], SHARED, {}, 1, {"GPU-0": ruled.profiles("GPU-0")})
+    slices = [slice_object(spec, at, {}, 1) for at, spec in enumerate(specs)]
+    [device] = [one["name"] for spec in specs for one in spec.get("devices", ()) if one["name"].endswith("-mig-2g10gb-14-2")]
+    [row] = with_claims([], slices, [given("gpu.pumice.io", device)])
+    assert (row.uuid, row.type, row.total, row.memory) == ("GPU-0", "NVIDIA A100-SXM4-40GB", 40960, 9856)
+    assert str(row.holders[0]).endswith("(2g.10gb, 9856 MiB, 28 %)")
 
 
 def case_of(here: ClaimWorld) -> ClusterSnapshot:
@@ -204,3 +241,38 @@ def test_an_object_that_no_api_server_would_show_is_named_or_passed_over(broken:
     for kind in ("resourceSlices", "deviceClasses", "resourceClaims"):
         text = answered(kind, broken)
         assert text == "" or text.startswith(f"objects.{kind}[0]: ")
+
+
+def template(name: str) -> Json:
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"spec": of_memory("1Gi")["spec"]}}
+
+
+@pytest.mark.parametrize(("named", "templates", "claims", "expected"), [
+    ({"resourceClaimTemplateName": "shares"}, ["share"], [],
+     ["waits for a ResourceClaim to be made of template shares",
+      "there is no ResourceClaimTemplate default/shares: did you mean 'share'?"]),
+    ({"resourceClaimTemplateName": "other"}, ["share"], [], ["there is no ResourceClaimTemplate default/other: make it"]),
+    ({"resourceClaimTemplateName": "share"}, ["share"], [], ["ResourceClaimTemplate default/share is there: the pod's events"]),
+    ({"resourceClaimTemplateName": "share"}, None, [], ["waits for a ResourceClaim to be made of template share\n"]),
+    ({"resourceClaimName": "c1"}, [], ["c"], ["ResourceClaim default/c1 is not there"]),
+    ({"resourceClaimName": "both1"}, [], ["both"], ["there is no ResourceClaim default/both1: did you mean 'both'?"]),
+])  # fmt: skip
+def test_a_pod_whose_template_or_claim_is_not_there_is_told_that_it_waits_and_for_what(
+    tmp_path: Path, named: Json, templates: list[str] | None, claims: list[str], expected: list[str]
+) -> None:
+    here = world()
+    for name in claims:
+        here.shared(name, of_memory("1Gi"))
+    waiting = pod("p", cpu="1")
+    waiting["spec"]["resourceClaims"] = [{"name": "gpu", **named}]
+    here.add(waiting)
+    case = case_of(here)
+    if templates is not None:
+        case.objects["resourceClaimTemplates"] = [template(name) for name in templates]
+    path = tmp_path / "case.json"
+    path.write_text(save(case))
+    text = call(explain, ["pod", "p", "--from", str(path)]).stdout
+    assert text.startswith("default/p: cannot be tried yet: spec.resourceClaims")
+    assert all(one in text for one in expected), text
+    assert "never" not in text
+    assert "No single change" not in text

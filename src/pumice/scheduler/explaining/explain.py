@@ -6,7 +6,7 @@ back. The running scheduler answers from a copy, so that no cycle waits for a qu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -27,6 +27,7 @@ from pumice.scheduler.state.tasks import Status
 from pumice.scheduler.state.waiting import Waiting
 from pumice.wire import names
 from pumice.wire.objects import Pod
+from pumice.wire.pod_claims import named_claims, unmade
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,12 @@ class Explanation:
     gang: int = 0
 
 
-def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -> Explanation:
+def explain(
+    engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True, templates: Collection[str] | None = None
+) -> Explanation:
     """The whole answer for one pod, present in the engine or not. The engine's own decisions are not disturbed, except
-    that ``gates`` runs one cycle on it, after which it should not be used further."""
+    that ``gates`` runs one cycle on it, after which it should not be used further. ``templates``: the ResourceClaimTemplates that
+    are there, as namespace/name; None where nobody has looked."""
     state = engine.state
     placement = state.ledger.placements.get(pod.metadata.uid)
     if placement is not None:
@@ -66,7 +70,9 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
     payer = Payer.of(engine, pod, now) if gates else None
     if cls.refusals:
         text = "; ".join(f"{refusal.field}: {refusal.text}" for refusal in cls.refusals)
-        return Explanation(pod.key, f"can never run: {text}", refusals=cls.refusals, nodes=why.nodes,
+        waits = all(refusal.waits for refusal in cls.refusals)
+        return Explanation(pod.key, f"{'cannot be tried yet' if waits else 'can never run'}: {text}", refusals=cls.refusals,
+                           nodes=why.nodes, hints=_to_come(engine, pod, templates) if waits else (),
                            changes=changes(pod, engine.device_types, EngineWhatIf(engine, None, payer, beside)))  # fmt: skip
     refused = {fit_error.node for fit_error in why.fit_errors}
     table = state.ledger.table
@@ -98,6 +104,21 @@ def explain(engine: Engine, pod: Pod, *, now: float = 0.0, gates: bool = True) -
         summary = f"fits on {len(fitting)} of {why.nodes} nodes; {node} is next"
     return Explanation(pod.key, summary, node, allocations, (), words, why.nodes, fitting, why.fit_errors,
                        dict(why.counts), hints, offers, gang)  # fmt: skip
+
+
+def _to_come(engine: Engine, pod: Pod, templates: Collection[str] | None) -> tuple[str, ...]:
+    """Return what claims and templates the pod names that are not there, and what would help."""
+    space, known, found = pod.metadata.namespace, engine.state.device_claims.claims, []
+    named = [("ResourceClaim", entry, known) for entry in named_claims(pod)]
+    if templates is not None:
+        named += [("ResourceClaimTemplate", template, templates) for _, template in unmade(pod)]
+    for kind, name, there in named:
+        if f"{space}/{name}" not in there:
+            near = nearest_word(name, [own for key in there for at, _, own in [key.partition("/")] if at == space])
+            found.append(f"there is no {kind} {space}/{name}: " + (f"did you mean {near!r}?" if near else "make it"))
+        elif kind == "ResourceClaimTemplate":
+            found.append(f"{kind} {space}/{name} is there: the pod's events say why no claim is made of it, if none comes")
+    return tuple(found)
 
 
 def _unoffered(engine: Engine, cls: PodClass) -> dict[str, str]:

@@ -292,7 +292,8 @@ class DeviceClaims:
         if isinstance(keys, Refusal):
             return keys
         for kind, answer in self.lacking.items():
-            return Refusal("spec.resourceClaims", f"no claim can be allocated: {kind} of resource.k8s.io/v1: {answer}")
+            text = f"no claim can be allocated: {kind} of resource.k8s.io/v1: {answer}"
+            return Refusal("spec.resourceClaims", text, waits=True)
         found = []
         resources = self._by_resource(pod)
         if isinstance(resources, Refusal):
@@ -304,9 +305,9 @@ class DeviceClaims:
             claim = self.claims.get(key)
             trouble = self.problems.get(f"ResourceClaim {key}", "")
             if claim is None or trouble:
-                return Refusal("spec.resourceClaims", trouble or f"ResourceClaim {key} is not there")
+                return Refusal("spec.resourceClaims", trouble or f"ResourceClaim {key} is not there", waits=not trouble)
             if claim.deleting:
-                return Refusal("spec.resourceClaims", f"ResourceClaim {key} is being deleted")
+                return Refusal("spec.resourceClaims", f"ResourceClaim {key} is being deleted", waits=True)
             if claim.made_for and claim.made_for != pod.metadata.uid:
                 return Refusal("spec.resourceClaims", f"ResourceClaim {key} was made for another pod")
             alone = bool(claim.made_for) and claim.results is None
