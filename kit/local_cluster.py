@@ -124,9 +124,10 @@ async def phase(kube: KubeClient, name: str) -> str:
     return str((await kube.get(PODS, name, "default"))["status"].get("phase", ""))
 
 
-async def log_with(kube: KubeClient, name: str, wanted: str) -> str:
+async def log_with(kube: KubeClient, name: str, wanted: str, container: str = "") -> str:
     """The log of a container once it holds that word; empty before."""
     with contextlib.suppress(ApiError):
-        text = (await kube.request("GET", f"/api/v1/namespaces/default/pods/{name}/log")).decode()
+        of = {"container": container} if container else None
+        text = (await kube.request("GET", f"/api/v1/namespaces/default/pods/{name}/log", params=of)).decode()
         return text if wanted in text else ""
     return ""

@@ -200,9 +200,13 @@ def _plugin(settings: AgentSettings, mode: str, cluster: Cluster, clock: Clock, 
         nvml=settings.nvml, booking_dirs=booking_dirs(os.environ), cdi=_cdi(settings),
         response_options=ResponseOptions(strategies=strategies([os.environ.get(variables.DEVICE_LIST_STRATEGY, "")])),
         node_config=node_config_of(settings), hangup=begin_again, mps_root=settings.hook_path / "mps",
-        mps_program=str(Path(settings.machine, "bin", PROGRAM)) if settings.machine else PROGRAM, **_named(settings),
+        mps_program=_mps_program(settings), **_named(settings),
     )  # fmt: skip
     return lambda: vgpu_plugin.run(vgpu, cluster=cluster, clock=clock, rng=rng, stop=stop, ready=ready)
+
+
+def _mps_program(settings: AgentSettings) -> str:
+    return str(Path(settings.machine, "bin", PROGRAM)) if settings.machine else PROGRAM
 
 
 async def _serve_claims(
@@ -244,6 +248,7 @@ async def _claims(
         node_name=settings.node, kubelet_dir=Path(settings.plugin_dir).parent, hook_path=settings.hook_path,
         lock_dir=settings.hook_path / "lock", library=Path(settings.library) if settings.library else None,
         nvml=settings.nvml, cdi_folder=Path(settings.directory, "cdi"), booking_dirs=booking_dirs(os.environ),
+        mps_root=settings.hook_path / "claims-mps", mps_program=_mps_program(settings),
     )  # fmt: skip
     await supervised("driver of claims", lambda: claim_daemon.run(driver, cluster=cluster, clock=clock, rng=rng, stop=stop),
                      stop=stop, clock=clock, log=log)  # fmt: skip

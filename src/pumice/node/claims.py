@@ -13,6 +13,7 @@ import msgspec
 from pumice.claims.objects import Result
 from pumice.claims.reading import results_of
 from pumice.model.errors import BadInput
+from pumice.node.mps import Bounds
 from pumice.wire.kubernetes import DEVICES
 
 Json = dict[str, Any]
@@ -41,7 +42,8 @@ class ClaimSlice(msgspec.Struct, frozen=True):
 
 class ClaimShare(msgspec.Struct, frozen=True):
     """A device of a claim: bytes and percent of a card, a MIG ``slice``, or ``whole``. ``share`` is the allocation's shareID.
-    ``admin``: the card is only looked at (adminAccess), beside whoever has it, and nothing of it is held."""
+    ``admin``: the card is only looked at (adminAccess), beside whoever has it, and nothing of it is held. ``mps``: the card's MPS
+    server holds each program to that."""
 
     request: str
     device: str
@@ -52,6 +54,7 @@ class ClaimShare(msgspec.Struct, frozen=True):
     share: str = ""
     slice: ClaimSlice | None = None
     admin: bool = False
+    mps: Bounds | None = None
 
     @property
     def visible(self) -> str:
@@ -60,9 +63,9 @@ class ClaimShare(msgspec.Struct, frozen=True):
 
     @property
     def limited(self) -> bool:
-        """Return whether the library holds its containers to it: a whole card has none, a slice is held by the hardware, and
-        who looks at a card runs nothing there."""
-        return not (self.whole or self.admin) and self.slice is None
+        """Return whether the library holds its containers to it: a whole card has none, a slice is held by the hardware, another
+        card by MPS, and who looks at a card runs nothing there."""
+        return not (self.whole or self.admin) and self.slice is None and self.mps is None
 
 
 class PreparedClaim(msgspec.Struct, frozen=True):

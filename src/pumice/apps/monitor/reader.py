@@ -195,7 +195,8 @@ def _by_claim(folders: ClaimFolders, pods: Sequence[NodePod]) -> Iterator[Contai
             for at, (pod, container) in enumerate(those):
                 ended = any(one.name == container.name and "terminated" in one.state for one in pod.container_statuses)
                 of = OfClaim(claim.name, request, shares, first=at == 0, alone=len(those) == 1)
-                yield ContainerUsage(pod, container, devices, ended, path, of=of)
+                by_mps = all(share.mps is not None for share in shares)
+                yield ContainerUsage(pod, container, devices, ended, path, mps=by_mps, of=of)
 
 
 def _prepared(folders: ClaimFolders) -> Iterator[PreparedClaim]:

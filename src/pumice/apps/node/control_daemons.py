@@ -47,13 +47,17 @@ class ControlDaemons:
     async def look(self) -> None:
         """Take every card's next steps."""
         wanted, before = self.wanted(), self.closed()
-        there = dict.fromkeys((*wanted, *await asyncio.to_thread(self._control.known)))
+        there = dict.fromkeys((*wanted, *await self.known()))
         for card in there:
             self._supervisor(card).want(wanted.get(card))
         await asyncio.gather(*(self._steps(card) for card in there))
         if self.closed() != before:
             self._report(before)
             self.changed()
+
+    async def known(self) -> tuple[str, ...]:
+        """The cards that have a daemon, or had one and were not opened to everybody again."""
+        return await asyncio.to_thread(self._control.known)
 
     async def keep(self) -> None:
         """Keep looking until cancelled."""

@@ -109,9 +109,10 @@ async def _serve(
         driver = endpoint(settings.kubelet_dir, served.driver, served)
         await driver.start()
         try:
-            await run_until(stop, served.watch.run(), served.keep_published(driver.registered, ready))
+            await run_until(stop, served.watch.run(), served.keep_published(driver.registered, ready), served.beside())
         finally:
             await driver.stop()
+            await served.leave()
     finally:
         os.close(held)
 
@@ -197,6 +198,14 @@ class NodeClaims(ABC):
     @abstractmethod
     async def reconcile(self) -> None:
         """Bring together what is booked and what is there, now and again. Raises PumiceError."""
+
+    async def beside(self) -> None:
+        """Keep what else there is to keep, until cancelled."""
+        await asyncio.Event().wait()
+
+    async def leave(self) -> None:
+        """The driver ends."""
+        return
 
     # -- what the kubelet asks ---------------------------------------------------------------------------------------
 

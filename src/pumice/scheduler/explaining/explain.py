@@ -109,7 +109,7 @@ def explain(
 def _to_come(engine: Engine, pod: Pod, templates: Collection[str] | None) -> tuple[str, ...]:
     """Return what claims and templates the pod names that are not there, and what would help."""
     space, known, found = pod.metadata.namespace, engine.state.device_claims.claims, []
-    named = [("ResourceClaim", entry, known) for entry in named_claims(pod)]
+    named: list[tuple[str, str, Collection[str]]] = [("ResourceClaim", entry, known) for entry in named_claims(pod)]
     if templates is not None:
         named += [("ResourceClaimTemplate", template, templates) for _, template in unmade(pod)]
     for kind, name, there in named:

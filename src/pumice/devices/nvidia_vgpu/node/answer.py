@@ -153,7 +153,8 @@ def _bound_by_mps(
     bare: Answer, work: Work, device: PodDevice, sharing: Sharing, response_options: ResponseOptions
 ) -> Answer:
     """On a card shared by MPS its daemon bounds the container, and no library does."""
-    bound, shared = mps.reported(device, sharing, response_options.mps_root)
+    percent = mps.percent_of(device, sharing)
+    bound, shared = mps.reported(device.uuid, device.memory * sharing.factor, percent, response_options.mps_root)
     note = response_options.page(work.pod.uid, work.container.name, limits_page.MPS_NOTE)
     return replace(
         bare, env={**bare.env, **bound}, mounts=(*bare.mounts, *shared),

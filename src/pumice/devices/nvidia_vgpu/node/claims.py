@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-import msgspec
-
 from pumice.claims.objects import Result
 from pumice.devices.nvidia_vgpu.node import claim_partitions as mig
 from pumice.devices.nvidia_vgpu.node.claim_partitions import Offers
+from pumice.devices.nvidia_vgpu.node.claim_sharing import parameters_of, shared_as_asked
 from pumice.model.amount import MIB
 from pumice.node.claims import (
     ClaimShare,
@@ -31,7 +30,7 @@ from pumice.node.claims import (
 from pumice.ports.cards import CardFacts
 from pumice.wire import names
 from pumice.wire.kubernetes import PCI_BUS_ID
-from pumice.wire.names import CLAIM_DRIVER, CLAIM_PARAMETERS, HAMI_CLAIM_DRIVER
+from pumice.wire.names import CLAIM_DRIVER, HAMI_CLAIM_DRIVER
 from pumice.wire.nvidia_vgpu import PodDevices, parse_pod_devices
 
 Json = dict[str, Any]
@@ -122,17 +121,18 @@ def _set_name(card: CardFacts) -> str:
 
 def prepare(
     claim: Json, uid: str, node: str, cards: Sequence[CardFacts], holdings: Holdings, offers: Offers = _NOTHING,
-    driver: str = CLAIM_DRIVER,
+    driver: str = CLAIM_DRIVER, mps: bool = False,
 ) -> PreparedClaim | str:  # fmt: skip
     """Return what the claim gets here, or why it is refused: the card's sum is counted anew whatever the allocation says. Slices
-    are not cut yet. ``driver``: by which name this one goes."""
+    are not cut yet. ``driver``: by which name this one goes; ``mps``: whether the node keeps MPS control daemons for claims."""
     results = asked_of(claim, uid, node, driver)
     if isinstance(results, str):
         return results
     meta = claim["metadata"]
     key = f"{meta['namespace']}/{meta['name']}"
-    if why := refused_parameters(claim, driver):
-        return f"claim {key}: {why}"
+    parameters = parameters_of(claim, driver)
+    if isinstance(parameters, str):
+        return f"claim {key}: {parameters}"
     shares: list[ClaimShare] = []
     for result in results:
         share = _looked_at(claim, result, cards) if result.admin_access else _share(result, cards, offers)
@@ -145,7 +145,10 @@ def prepare(
             return f"claim {key}: request {share.request} was given card {share.card} twice"
         if any((one.slice is None) != (share.slice is None) for one in beside):
             return f"claim {key}: request {share.request} was given a MIG slice beside a card that has none; ask for one type"
-    mine = PreparedClaim(uid, meta["namespace"], meta["name"], tuple(shares))
+    shared = shared_as_asked(shares, parameters, cards, mps)
+    if isinstance(shared, str):
+        return f"claim {key}: {shared}"
+    mine = PreparedClaim(uid, meta["namespace"], meta["name"], tuple(shared))
     return _overcommitted(mine, cards, holdings) or mine
 
 
@@ -242,65 +245,3 @@ def _overlapping(cut: Sequence[ClaimSlice]) -> str:
 
 def _named(theirs: Iterable[tuple[PreparedClaim, ClaimShare]]) -> str:
     return ", ".join(dict.fromkeys(claim.key for claim, _ in theirs))
-
-
-# -- Opaque parameters: NVIDIA's GpuConfig and MigDeviceConfig where they mean something here, else a refusal by name ----
-# NVIDIA k8s-dra-driver-gpu api/nvidia.com/resource/v1beta1. Cards are shared in time here, each share held to its percentage, so
-# that the strategy TimeSlicing at the driver's own interval is what a share has anyway.
-
-_LEAVE_OUT: Final = "leave config out"
-
-
-class _TimeSlicing(msgspec.Struct, forbid_unknown_fields=True):
-    interval: str | None = None
-
-
-class _Sharing(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    strategy: str = ""
-    time_slicing_config: _TimeSlicing | None = None
-    mps_config: Any = None
-
-
-class _GpuConfig(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    api_version: str = ""
-    kind: str = ""
-    sharing: _Sharing | None = None
-
-
-def refused_parameters(claim: Mapping[str, Any], driver: str = CLAIM_DRIVER) -> str:
-    """Return why parameters of an allocated claim for ``driver`` are not served; empty where they are, or there are none."""
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    for config in (allocation.get("devices") or {}).get("config") or ():
-        opaque = config.get("opaque") or {}
-        if opaque.get("driver") == driver and (why := _refused_parameter(opaque.get("parameters"))):
-            of = {"FromClass": "of its class", "FromClaim": "of the claim"}.get(str(config.get("source")), "")
-            return f"opaque parameters{f' {of}' if of else ''}: {why}"
-    return ""
-
-
-def _refused_parameter(parameters: Any) -> str:
-    if not isinstance(parameters, Mapping):
-        return f"they are no object; {_LEAVE_OUT}"
-    version, kind = str(parameters.get("apiVersion", ""))[:100], str(parameters.get("kind", ""))[:100]
-    if version != CLAIM_PARAMETERS:
-        return f"apiVersion {version!r} (kind {kind or 'none'}) is not known to {CLAIM_DRIVER}, which reads {CLAIM_PARAMETERS}"
-    if kind not in ("GpuConfig", "MigDeviceConfig"):
-        return f"kind {kind or 'none'} is not served by {CLAIM_DRIVER}, which reads GpuConfig and MigDeviceConfig"
-    try:
-        sharing = msgspec.convert(parameters, _GpuConfig).sharing
-    except msgspec.ValidationError as problem:
-        return f"{kind}: {problem}"
-    if sharing is None:
-        return ""
-    if kind == "MigDeviceConfig" and sharing.time_slicing_config is not None:
-        return f"{kind} has no timeSlicingConfig"
-    if sharing.strategy == "MPS":
-        return f"strategy MPS is not served by {CLAIM_DRIVER}: memory and cores are asked by capacity and held without it"
-    if sharing.strategy != "TimeSlicing":
-        return f"strategy {sharing.strategy[:100]!r} is not known; TimeSlicing is"
-    if sharing.mps_config is not None:
-        return "mpsConfig stands beside the strategy TimeSlicing"
-    interval = sharing.time_slicing_config.interval if sharing.time_slicing_config else None
-    if interval not in (None, "", "Default"):
-        return f"interval {interval[:100]!r} is not set for a share, for it would be the whole card's; Default is served"
-    return ""

@@ -8,6 +8,7 @@ from typing import Final
 
 from pumice.devices.nvidia_vgpu.node.matching import Work
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
+from pumice.node.claims import PreparedClaim
 from pumice.node.mps import Bounds
 from pumice.node.pods import Container, NodePod
 from pumice.node.protocol import Mount
@@ -44,10 +45,31 @@ def refusal(work: Work) -> str:
                 "a control daemon of its own, of which a container reaches one: ask for one card a container")  # fmt: skip
     if not cards:
         return ""
-    if isinstance(user := user_of(work.pod, container), str):
+    return _unfit(work.pod, container)
+
+
+def _unfit(pod: NodePod, container: Container) -> str:
+    if isinstance(user := user_of(pod, container), str):
         return f"an MPS server takes the programs of one user, and as whom container {container.name} runs is not known: {user}"
     if any(mount.mount_path.rstrip("/") == SHARED_MEMORY for mount in container.volume_mounts):
         return f"container {container.name} mounts {SHARED_MEMORY} of its own, by which a program speaks to its MPS server"
+    return ""
+
+
+def refused_by_claim(claim: PreparedClaim, pods: Iterable[NodePod]) -> str:
+    """Return which container of a claim's pods its card's MPS server would not serve; empty where it serves all of them."""
+    asked = {share.request.partition("/")[0] for share in claim.shares if share.mps is not None}
+    first: dict[str, tuple[NodePod, Container]] = {}
+    for pod in pods:
+        for container in pod.containers if pod.metadata.namespace == claim.namespace and not pod.finished else ():
+            named = {request for name, request in pod.claims_of(container) if name == claim.name}
+            for request in sorted(asked if "" in named else asked & named):
+                if why := _unfit(pod, container):
+                    return why
+                other, theirs = first.setdefault(request, (pod, container))
+                if (mine := user_of(pod, container)) != (there := user_of(other, theirs)):
+                    return (f"container {container.name} of pod {pod.key} runs as user {mine}, and container {theirs.name} of "
+                            f"pod {other.key} as user {there}: an MPS server takes the programs of one user")  # fmt: skip
     return ""
 
 
@@ -73,17 +95,18 @@ def bounds(holders: Iterable[MpsClient], sharing: Sharing) -> dict[str, Bounds]:
 
 
 def bounds_of(device: PodDevice, sharing: Sharing) -> Bounds:
-    return Bounds(device.memory * sharing.factor, _percent(device, sharing) or 100)
+    return Bounds(device.memory * sharing.factor, percent_of(device, sharing) or 100)
 
 
-def reported(device: PodDevice, sharing: Sharing, root: str) -> tuple[dict[str, str], Sequence[Mount]]:
-    """The environment and mounts that bind a container's programs to the daemon of their card, which is the only one they see."""
-    inside = f"/mps/{folder_of(device.uuid)}/pipe"
-    env = {variables.MPS_PIPES: inside, variables.MPS_MEMORY: f"0={device.memory * sharing.factor}M"}
-    if percent := _percent(device, sharing):
+def reported(card: str, mib: int, percent: int, root: str) -> tuple[dict[str, str], Sequence[Mount]]:
+    """The environment and mounts that bind a container's programs to the daemon of their card, which is the only one they see.
+    ``percent``: 0 for no bound."""
+    inside = f"/mps/{folder_of(card)}/pipe"
+    env = {variables.MPS_PIPES: inside, variables.MPS_MEMORY: f"0={mib}M"}
+    if percent:
         env[variables.MPS_THREADS] = str(percent)
-    return env, (Mount(inside, pipe_of(root, device.uuid)), Mount(SHARED_MEMORY, f"{root}/shm"))
+    return env, (Mount(inside, pipe_of(root, card)), Mount(SHARED_MEMORY, f"{root}/shm"))
 
 
-def _percent(device: PodDevice, sharing: Sharing) -> int:
+def percent_of(device: PodDevice, sharing: Sharing) -> int:
     return min(100, device.cores) if sharing.limit_cores else 0

@@ -15,45 +15,53 @@ import msgspec
 
 from pumice.adapters.journal import FileJournal
 from pumice.adapters.kubelet.checkpoint import card_holders
-from pumice.adapters.kubelet.claim_driver import ClaimDriver
+from pumice.adapters.kubelet.claim_driver import ClaimDriver, ClaimKey, PreparedDevice
+from pumice.adapters.mps import MpsPrograms
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.nvml.slices import NvmlSlices
 from pumice.apps.node.card_watch import CardWatch
 from pumice.apps.node.claim_files import ClaimFiles
 from pumice.apps.node.claim_files import install as install_page
+from pumice.apps.node.control_daemons import ControlDaemons
 from pumice.apps.node.files import digests, install_files, make_directory
 from pumice.apps.node.node_claims import ClaimSettings, Endpoint, in_thread, serve_claims
 from pumice.apps.node.node_claims import NodeClaims as Driver
 from pumice.devices.nvidia_vgpu.node import claims
 from pumice.devices.nvidia_vgpu.node.answer import CACHE, LIBRARY, LOCK, NAMES, PRELOAD, install
 from pumice.devices.nvidia_vgpu.node.mig_slices import CLAIM, Cutter, Holds, of_claim
+from pumice.devices.nvidia_vgpu.node.mps import refused_by_claim, reported
 from pumice.effects.vocabulary import InstallFile, MakeDirectory
 from pumice.model.errors import PumiceError
 from pumice.node.claims import ClaimShare, Holdings, Json, PreparedClaim, annotated
+from pumice.node.mps import Bounds
 from pumice.node.pods import NodePod, Status
 from pumice.node.slices import Owners
 from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
+from pumice.ports.mps import PROGRAM
 from pumice.ports.slices import CutRefused, Journal, Place, SliceProfile, Slices
 from pumice.wire import cdi, limits_page, names, variables
 from pumice.wire.kinds import NODES
 from pumice.wire.limits_page import GrantedCard, LimitsPage
 from pumice.wire.nvidia_vgpu import parse_handed_out
-from pumice.wire.objects import Meta
+from pumice.wire.objects import Meta, convert
 
 log = logging.getLogger("pumice.node")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings(ClaimSettings):
-    """``worlds``: whether a card is published as shared, whole, both, or by HAMi's names. Paths are the host's."""
+    """``worlds``: whether a card is published as shared, whole, both, or by HAMi's names. ``mps_root``: the folder of the control
+    daemons of MPS, which ``mps_program`` starts; without it no claim is served by MPS. Paths are the host's."""
 
     hook_path: Path = Path("/usr/local/vgpu")
     lock_dir: Path = Path("/tmp/vgpulock")
     library: Path | None = None
     nvml: str = ""
     worlds: str = claims.SHARED
+    mps_root: Path | None = None
+    mps_program: str = PROGRAM
 
 
 async def run(
@@ -67,7 +75,8 @@ async def run(
         mig = ClaimSlices(slices or NvmlSlices(), FileJournal(settings.hook_path / "vgpu" / "mig.json"))
         watch.uncut = mig.closed
         await asyncio.to_thread(_install, settings)
-        return NodeClaims(settings, cluster, clock, watch, mig)
+        mps = ControlDaemons(MpsPrograms(settings.mps_root, settings.mps_program), clock) if settings.mps_root else None
+        return NodeClaims(settings, cluster, clock, watch, mig, mps)
 
     opened = partial(NvmlCards, settings.nvml)
     await serve_claims(settings, made, opened, clock=clock, stop=stop, ready=ready, cards=cards, endpoint=endpoint)
@@ -85,10 +94,18 @@ class NodeClaims(Driver):
 
     taints = (f"{names.CLAIM_DRIVER}/unhealthy", f"{names.CLAIM_DRIVER}/device-plugin", f"{names.CLAIM_DRIVER}/program")
 
-    def __init__(self, settings: Settings, cluster: Cluster, clock: Clock, watch: CardWatch, mig: ClaimSlices) -> None:
-        files = ShareFiles(settings.hook_path / "vgpu", settings.cdi_folder, settings.node_name, settings.lock_dir, self._index)
+    def __init__(
+        self, settings: Settings, cluster: Cluster, clock: Clock, watch: CardWatch, mig: ClaimSlices,
+        mps: ControlDaemons | None = None,
+    ) -> None:  # fmt: skip
+        files = ShareFiles(settings.hook_path / "vgpu", settings.cdi_folder, settings.node_name, settings.lock_dir, self._index,
+                           str(settings.mps_root or ""))  # fmt: skip
         super().__init__(settings, cluster, clock, watch, claims.driver_of(settings.worlds), files)
-        self.worlds, self.mig = settings.worlds, mig
+        self.worlds, self.mig, self.mps = settings.worlds, mig, mps
+        self._making: PreparedClaim | None = None
+        """The claim that is prepared now, which the book does not have yet."""
+        if mps is not None:
+            mps.wanted = self._bounds
         self._holders = Holders()
         self._untold: dict[str, str] = {}
         """Claims with slices on reconciled cards, whose files do not say which yet, and why not where that was logged."""
@@ -100,7 +117,8 @@ class NodeClaims(Driver):
         return claims.slice_specs(self.node, self.watch.facts, self.worlds, taints, generation, self.mig.offers)
 
     def decided(self, claim: Json, uid: str, holdings: Holdings) -> PreparedClaim | str:
-        return claims.prepare(claim, uid, self.node, self.watch.facts, holdings, self.mig.offers, self.driver)
+        return claims.prepare(claim, uid, self.node, self.watch.facts, holdings, self.mig.offers, self.driver,
+                              self.mps is not None)  # fmt: skip
 
     async def annotated(self, pods: Sequence[Json]) -> dict[str, str]:
         node = await self.cluster.get(NODES, self.node)
@@ -110,6 +128,51 @@ class NodeClaims(Driver):
 
     def serves(self, resource: str) -> bool:
         return resource == names.VGPU_NUMBER
+
+    # -- cards that a claim has alone, and its programs share by MPS ---------------------------------------------------
+
+    def _bounds(self) -> dict[str, Bounds]:
+        """The cards that need a daemon."""
+        held = [*self._claims.values(), *([self._making] if self._making is not None else ())]
+        return {share.card: share.mps for claim in held for share in claim.shares if share.mps is not None}
+
+    async def _shared_by_mps(self, mps: ControlDaemons, claim: PreparedClaim, pods: Sequence[Json]) -> str:
+        """Have a daemon for each card that the claim shares by MPS, and none for its others; return why that is not so. Raises
+        Unavailable."""
+        wanted = {share.card: share.mps for share in claim.shares if share.mps is not None}
+        others = {share.card for share in claim.shares if not share.admin} - wanted.keys()
+        if others.intersection(await mps.known()):
+            await mps.look()
+            for card in sorted(others.intersection(await mps.known())):
+                return f"card {card}: {mps.closed().get(card) or 'its MPS control daemon has not ended yet'}"
+        if wanted and (why := refused_by_claim(claim, [convert(NodePod, pod) for pod in pods])):
+            return why
+        self._making = claim
+        for card, bounds in wanted.items():
+            await mps.allocation(card, bounds)
+        return ""
+
+    async def prepare(self, claim: ClaimKey) -> Sequence[PreparedDevice] | str:
+        try:
+            return await super().prepare(claim)
+        finally:
+            self._making = None
+
+    async def _drop(self, uids: Sequence[str]) -> None:
+        await super()._drop(uids)
+        if self.mps is not None and await self.mps.known():
+            await self.mps.look()
+
+    async def beside(self) -> None:
+        if self.mps is None:
+            await super().beside()
+        else:
+            await self.mps.look()
+            await self.mps.keep()
+
+    async def leave(self) -> None:
+        if self.mps is not None:
+            await self.mps.leave()
 
     def look(self, pods: Sequence[Json]) -> None:
         self._holders.look(pods, self.clock.monotonic())
@@ -129,7 +192,10 @@ class NodeClaims(Driver):
         return self._holders.ask([*self._claims.values(), *more], recorded)
 
     async def make(self, claim: PreparedClaim, pods: Sequence[Json]) -> PreparedClaim | str:
-        """Return the claim with the UUIDs of its slices; those that are there are left as they are."""
+        """Return the claim with the UUIDs of its slices, those that are there left as they are, and with the MPS daemons of its
+        cards."""
+        if self.mps is not None and (why := await self._shared_by_mps(self.mps, claim, pods)):
+            return f"claim {claim.key}: {why}"
         if all(share.slice is None for share in claim.shares):
             return claim
         holds = self._holder(pods, claim)
@@ -171,16 +237,22 @@ class NodeClaims(Driver):
 
 @dataclass(frozen=True)
 class ShareFiles(ClaimFiles):
-    """``index``: NVML's index of a card, by its UUID."""
+    """``index``: NVML's index of a card, by its UUID. ``mps_root``: the folder of the control daemons of MPS."""
 
     lock_dir: Path
     index: Callable[[str], int]
+    mps_root: str = ""
 
     def edits(self, claim: PreparedClaim, request: str, shares: Sequence[ClaimShare]) -> cdi.Edits:
         shares = sorted(shares, key=lambda one: self.index(one.card))
         env = {variables.NVIDIA_VISIBLE_DEVICES: ",".join(dict.fromkeys(one.visible for one in shares))}
         if any(one.admin for one in shares):  # the runtime mounts NVML then, and nothing that computes
             env[variables.NVIDIA_DRIVER_CAPABILITIES] = "utility"
+        if (bounds := shares[0].mps) is not None:
+            make_directory(MakeDirectory(f"{self.mps_root}/shm"))
+            bound, shared = reported(shares[0].card, bounds.mib, bounds.percent, self.mps_root)
+            mounted = [cdi.Mount(one.host_path, one.container_path, ("rw", "nosuid", "nodev", "bind")) for one in shared]
+            return cdi.Edits(env=tuple(f"{key}={value}" for key, value in {**env, **bound}.items()), mounts=tuple(mounted))
         if not any(one.limited for one in shares):
             return cdi.Edits(env=tuple(f"{key}={value}" for key, value in env.items()))
         file = self.folders.region(claim.uid, request)

@@ -289,6 +289,11 @@ CardWorlds = Annotated[
 ]
 
 
+ClaimMpsRoot = Annotated[
+    Path | None, flags.Option(help="Host folder of MPS's pipes, for claims with the strategy MPS; another than the plugin's.")
+]  # fmt: skip
+
+
 def claims(
     node: NodeName = "",
     kubeconfig: Kubeconfig = None,
@@ -298,6 +303,8 @@ def claims(
     library: Library = None,
     nvml: Nvml = "",
     worlds: CardWorlds = Worlds.SHARED,
+    mps_root: ClaimMpsRoot = None,
+    mps_control: MpsControl = PROGRAM,
     cdi_root: CdiRoot = "",
     fail_on_init_error: FailOnInit = True,
     health_bind_address: HealthAddress = "",
@@ -310,6 +317,7 @@ def claims(
     settings = claim_daemon.Settings(
         kubelet_dir=kubelet_dir, hook_path=hook_path, lock_dir=lock_dir,
         library=library or own_library(), nvml=nvml, worlds=worlds.value,
+        mps_root=mps_root, mps_program=mps_control,
         **of_any_daemon(node, fail_on_init_error, health_bind_address, cdi_root),
     )  # fmt: skip
     setup_logging(log_format, log_level)

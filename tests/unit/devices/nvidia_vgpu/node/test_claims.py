@@ -177,7 +177,9 @@ def test_nvidias_parameters_are_taken_where_they_mean_what_a_share_is(sharing: d
     ({"apiVersion": V1BETA1, "kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}, "strategy MPS is not served"),
     ({"apiVersion": V1BETA1, "kind": "MigDeviceConfig", "profile": "1g.5gb"}, "MigDeviceConfig: "),
     ({"apiVersion": V1BETA1, "kind": "VfioDeviceConfig"}, "kind VfioDeviceConfig is not served"),
-    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {"strategy": "MPS"}}, "strategy MPS is not served"),
+    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {"strategy": "MPS"}}, "give it --mps-root, or leave config out"),
+    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {"strategy": "MPS", "timeSlicingConfig": {}}}, "stands beside"),
+    ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mpsConfig": {"threads": 5}}}, "unknown field"),
     ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing",
       "timeSlicingConfig": {"interval": "Long"}}}, "interval 'Long' is not set for a share"),
     ({"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing", "mpsConfig": {}}}, "mpsConfig"),
@@ -190,6 +192,62 @@ def test_other_parameters_are_refused_by_name(parameters: Any, why: str) -> None
     found = refused(configured(parameters))
     assert "claim default/c: opaque parameters of the claim: " in found
     assert why in found
+
+
+def by_mps(
+    config: Any = None, *shares: tuple[str, str], memory: str = str(80 * GIB), requests: Any = (), cards: Any = CARDS
+) -> PreparedClaim | str:
+    """A claim whose parameters ask for MPS, on a node that keeps daemons."""
+    one = claim(*(shares or (("gpu", "gpu-0-shared"),)), memory=memory, cores="100")
+    sharing = {"strategy": "MPS", **({"mpsConfig": config} if config is not None else {})}
+    parameters = {"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": sharing}
+    one["status"]["allocation"]["devices"]["config"] = [
+        {"source": "FromClaim", "requests": list(requests), "opaque": {"driver": "gpu.pumice.io", "parameters": parameters}}]
+    return prepare(one, "uid-c", "n1", cards, Holdings(), mps=True)
+
+
+def bounds(found: Any) -> list[tuple[int, int] | None]:
+    assert isinstance(found, PreparedClaim), found
+    return [None if one.mps is None else (one.mps.mib, one.mps.percent) for one in found.shares]
+
+
+PERCENT, LIMIT, OF_CARD = ("defaultActiveThreadPercentage", "defaultPinnedDeviceMemoryLimit", "defaultPerDevicePinnedMemoryLimit")
+
+
+@pytest.mark.parametrize(("config", "expected"), [
+    (None, (81920, 100)), ({}, (81920, 100)), ({PERCENT: 50, LIMIT: "10Gi"}, (10240, 50)), ({LIMIT: "900Gi"}, (81920, 100)),
+    ({LIMIT: "10Gi", OF_CARD: {"GPU-0": "2Gi"}}, (2048, 100)), ({OF_CARD: {"0": "3G"}}, (2861, 100)),
+])  # fmt: skip
+def test_programs_of_a_claim_with_a_card_alone_share_it_by_mps_as_its_parameters_say(config: Any, expected: Any) -> None:
+    for device in ("gpu-0-shared", "gpu-0"):
+        assert bounds(by_mps(config, ("gpu", device))) == [expected]
+    two = ("a", "gpu-0-shared"), ("b", "gpu-1-shared")
+    assert bounds(by_mps({OF_CARD: {"1": "2Gi"}}, *two)) == [(81920, 100), (2048, 100)]
+    assert bounds(by_mps(config, *two, requests=["a"])) == [expected, None]
+
+
+@pytest.mark.parametrize(("config", "shares", "more", "why"), [
+    ({PERCENT: 0}, (), {}, "defaultActiveThreadPercentage 0 is not from 1 to 100"),
+    ({LIMIT: "1Ki"}, (), {}, "is 1024 bytes; the least is 1Mi"), ({LIMIT: "much"}, (), {}, "a limit of pinned memory: "),
+    ({OF_CARD: {"7": "1Gi"}}, (), {}, "'7' is neither the UUID nor the number of a card of the claim"),
+    (None, (), {"memory": "4Gi"}, "strategy MPS takes a card alone, and request gpu has a part of it: ask for no capacity"),
+    (None, (("gpu", "gpu-0"), ("gpu", "gpu-1")), {}, "request gpu has 2 cards, and under MPS a container reaches the"),
+    (None, (), {"cards": [CardFacts(0, "GPU-0", "NVIDIA GTX 1080 Ti", 80 * GIB, minor=0, capability=(6, 1))]},
+     "MPS bounds nobody below compute capability 7.0, and card GPU-0 has 6.1"),
+])  # fmt: skip
+def test_where_mps_cannot_be_had_by_claim_the_refusal_says_what_to_do(config: Any, shares: Any, more: Any, why: str) -> None:
+    found = refused(by_mps(config, *shares, **more))
+    assert found.startswith("claim default/c: opaque parameters of the claim: ")
+    assert why in found
+
+
+def test_later_parameters_count_before_earlier_ones_and_those_of_cards_say_nothing_of_slices() -> None:
+    one = claim(("gpu", "gpu-0"))
+    parameters = [{"apiVersion": V1BETA1, "kind": "GpuConfig", "sharing": {"strategy": word}} for word in ("MPS", "TimeSlicing")]
+    one["status"]["allocation"]["devices"]["config"] = [
+        {"source": source, "opaque": {"driver": "gpu.pumice.io", "parameters": each}}
+        for source, each in zip(("FromClass", "FromClaim"), parameters, strict=True)]  # fmt: skip
+    assert bounds(prepare(one, "uid-c", "n1", CARDS, Holdings(), mps=True)) == [None]
 
 
 def test_a_container_is_held_to_one_request() -> None:
