@@ -53,7 +53,8 @@ from pumice.ports.clock import SystemClock
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.inputs import Bound, Configure, DropPod, Put, PutPod
 from pumice.wire.objects import Node, convert
-from pumice.wire.volcano import Queue, stamp
+from pumice.wire.times import stamp
+from pumice.wire.volcano import Queue
 
 MINUTES = 5
 TURN, AT_ONCE, ALIVE, RUNS = 2000, 50, 1000, 20

@@ -25,7 +25,7 @@ from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of
 from pumice.simulation.play import Simulation
 from pumice.simulation.starts import RunTimes, starts
 from pumice.wire.share_hours import RunKey, step_of
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 MINUTES = 10
 NOW = 1_800_000_000.0

@@ -21,7 +21,7 @@ from kit.objects import node, pod, queue
 
 from pumice.wire.batch import Job
 from pumice.wire.objects import decode
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 from pumice_jobs.controllers.job import group as groups
 from pumice_jobs.controllers.job.defaults import completed
 from pumice_jobs.controllers.job.reconcile import body as pod_body

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from pumice.ports.clock import SystemClock
+from pumice.wire.times import stamp
 from pumice_lab.apiserver.http_types import Request, Response, target_of
 from pumice_lab.control_plane import start_embedded
 from pumice_lab.datadir import DataDir
@@ -55,12 +56,8 @@ def _line(request: Request, answer: Response, began: float, ended: float) -> str
     ref = {} if target is None else {"resource": target.plural, "subresource": target.subresource, "name": named}
     return json.dumps({
         "verb": verb, "userAgent": request.headers.get("user-agent", ""), "objectRef": ref,
-        "responseStatus": {"code": answer.code}, "requestReceivedTimestamp": _stamp(began), "stageTimestamp": _stamp(ended),
+        "responseStatus": {"code": answer.code}, "requestReceivedTimestamp": stamp(began, 6), "stageTimestamp": stamp(ended, 6),
     }) + "\n"  # fmt: skip
-
-
-def _stamp(moment: float) -> str:
-    return datetime.datetime.fromtimestamp(moment, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 if __name__ == "__main__":

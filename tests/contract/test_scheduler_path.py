@@ -29,7 +29,8 @@ from pumice.devices.nvidia_vgpu.node.inventory import hollow_node
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import EVENTS, NODES, PODS
-from pumice.wire.volcano import POD_GROUPS, SCHEDULING_API, seconds
+from pumice.wire.times import seconds
+from pumice.wire.volcano import POD_GROUPS, SCHEDULING_API
 from pumice_jobs.apps.controller import daemon as controller
 from pumice_lab import first_objects
 from pumice_lab.machine import machine_of

@@ -28,7 +28,7 @@ from pumice.simulation.moving import Answer, held_at_the_end, held_during, plann
 from pumice.simulation.rehearsal import HELD, Wanted, by_node
 from pumice.wire import names
 from pumice.wire.held_places import render_held_places
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 Json = dict[str, Any]
 GANGS = conf("gang", "predicates", sharing("VGPU", SchedulePolicy="%s"))

@@ -12,7 +12,7 @@ from kit.seeds import chosen_seed
 
 from pumice.wire import names
 from pumice.wire.held_places import HeldPlace, render_held_places
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 CONF = conf("gang", "predicates", sharing("VGPU", SchedulePolicy="binpack"))
 SEED = chosen_seed()

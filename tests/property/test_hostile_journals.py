@@ -154,7 +154,7 @@ class Calls:
 def _hostile() -> dict[str, bytes]:
     from fractions import Fraction
 
-    from pumice.wire.volcano import stamp
+    from pumice.wire.times import stamp
 
     fill = np.empty(0).__reduce__()[0]
     build = b"\x80\x04cpumice.scheduler.engine\nEngine\nN}X\x05\x00\x00\x00cycleK\x01s\x86b."

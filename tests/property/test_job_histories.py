@@ -21,6 +21,7 @@ from kit.virtual_time import run_virtually
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire import kinds, volcano
 from pumice.wire.kinds import NETWORK_POLICIES, SECRETS, SERVICES
+from pumice.wire.times import stamp
 from pumice_jobs.controllers.job.defaults import NEEDS
 from pumice_jobs.controllers.job.phases import ACTIONS, FINISHED, LIVING, MOVES, PHASES, STEPS
 
@@ -126,7 +127,7 @@ class History:
     async def end(self) -> None:
         for name in await self.some_pods("Running"):
             code = self.rng.choice([0, 0, 1, 3])
-            end = {"exitCode": code, "finishedAt": volcano.stamp(self.world.clock.now())}
+            end = {"exitCode": code, "finishedAt": stamp(self.world.clock.now())}
             await self.world.report(name, "Failed" if code else "Succeeded", state={"terminated": end})
 
     async def restart(self) -> None:
@@ -187,7 +188,7 @@ class History:
             await self.quietly(self.world.hands.patch(volcano.JOBS, found["metadata"]["name"], {"spec": spec}, "default"))
 
     async def lose_group(self) -> None:
-        lacks = {"type": "Unschedulable", "status": "True", "lastTransitionTime": volcano.stamp(self.world.clock.now())}
+        lacks = {"type": "Unschedulable", "status": "True", "lastTransitionTime": stamp(self.world.clock.now())}
         for name in await self.world.groups():
             await self.world.mark_group(name, phase="Unknown", **{"conditions": [lacks]} if self.rng.random() < 0.5 else {})
 

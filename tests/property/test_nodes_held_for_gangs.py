@@ -12,7 +12,7 @@ from kit.engine_world import World
 from kit.objects import group, node, pod, priority_class
 from kit.scheduler_confs import conf, sharing
 
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 HISTORIES = int(os.environ.get("PUMICE_HELD_HISTORIES", "40"))
 LIMIT = 30.0

@@ -16,7 +16,7 @@ from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of, save
 from pumice.simulation.play import Simulation
 from pumice.simulation.starts import RunTimes, Start, starts
 from pumice.wire.share_hours import RunKey, parse_run, seconds_of, step_of
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 NOW = 1_800_000_000.0
 CONF = conf("priority", "gang", "predicates", sharing("VGPU", SchedulePolicy="binpack"), "proportion")

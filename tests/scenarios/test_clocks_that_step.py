@@ -13,7 +13,8 @@ from pumice.scheduler.engine import Engine
 from pumice.wire.node_lock import HELD_FOR, LockView, may_take, render_lock
 from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.scheduler_conf import parse_scheduler_conf
-from pumice.wire.volcano import PodGroup, Queue, stamp
+from pumice.wire.times import stamp
+from pumice.wire.volcano import PodGroup, Queue
 
 HOUR = 3600.0
 STEPS = [-HOUR, HOUR]

@@ -22,7 +22,7 @@ from pumice.wire.held_places import (
     render_held_for,
     render_held_places,
 )
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 Json = dict[str, Any]
 CONF = conf("gang", "predicates", sharing("VGPU", SchedulePolicy="binpack"))

@@ -27,7 +27,7 @@ from kit.room_worlds import (
 from pumice.scheduler.plugins.contract import VictimTasks
 from pumice.scheduler.state.jobs import Task
 from pumice.wire.scheduler_conf import Arguments
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 Json = dict[str, Any]
 

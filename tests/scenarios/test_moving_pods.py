@@ -27,7 +27,7 @@ from pumice.simulation.moving import Answer, HeldCard, Place, planned
 from pumice.simulation.rest_of_plan import Outlook, outlook
 from pumice.wire import kinds, names, volcano
 from pumice.wire.held_places import HeldPlace, render_held_places
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 Json = dict[str, Any]
 WHERE = "volcano-system/volcano-scheduler-configmap"

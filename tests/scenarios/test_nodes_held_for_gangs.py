@@ -14,7 +14,7 @@ from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.explaining.workloads import explain_group
 from pumice.wire.scheduler_conf import parse_scheduler_conf
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 Json = dict[str, Any]
 MINUTES = 60.0

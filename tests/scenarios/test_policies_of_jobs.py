@@ -10,8 +10,9 @@ from kit.job_world import JobWorld, job, job_world, mindcluster_job, on, task
 from kit.virtual_time import run_virtually
 
 from pumice.ports.cluster import ApiError
-from pumice.wire import kinds, volcano
+from pumice.wire import kinds
 from pumice.wire.kinds import SECRETS, SERVICES
+from pumice.wire.times import stamp
 
 
 def test_an_evicted_pod_restarts_its_job_until_the_retries_are_used_up() -> None:
@@ -200,7 +201,7 @@ def test_a_pod_that_waits_too_long_is_acted_upon_whatever_tells_first_that_it_is
 
 
 async def a_pod_fails(world: JobWorld) -> None:
-    end = {"exitCode": 1, "finishedAt": volcano.stamp(world.clock.now())}
+    end = {"exitCode": 1, "finishedAt": stamp(world.clock.now())}
     await world.report("j-main-0", "Failed", state={"terminated": end})
 
 
@@ -211,22 +212,22 @@ async def a_pod_is_evicted(world: JobWorld) -> None:
 async def containers_restart(world: JobWorld) -> None:
     """Three times in all, the last time now."""
     for name, times in (("j-main-0", 1), ("j-main-1", 2)):
-        now = volcano.stamp(world.clock.now())
+        now = stamp(world.clock.now())
         await world.report(name, "Running", ready=True, restartCount=times, state={"running": {"startedAt": now}})
 
 
 async def a_container_restarts_and_ends(world: JobWorld) -> None:
     """And waits to be started again."""
-    run = {"exitCode": 1, "startedAt": volcano.stamp(world.clock.now())}
-    run["finishedAt"] = volcano.stamp(world.clock.now() + 30)
+    run = {"exitCode": 1, "startedAt": stamp(world.clock.now())}
+    run["finishedAt"] = stamp(world.clock.now() + 30)
     waits = {"waiting": {"reason": "CrashLoopBackOff"}}
     await world.report("j-main-1", "Running", restartCount=3, state=waits, lastState={"terminated": run})
 
 
 async def the_group_is_lost(world: JobWorld) -> None:
     (name,) = await world.groups()
-    now = volcano.stamp(world.clock.now())
-    said = [{"type": "Scheduled", "status": "True", "lastTransitionTime": volcano.stamp(world.clock.now() - 100)},
+    now = stamp(world.clock.now())
+    said = [{"type": "Scheduled", "status": "True", "lastTransitionTime": stamp(world.clock.now() - 100)},
             {"type": "Unschedulable", "status": "True", "lastTransitionTime": now, "message": "1/2 tasks"}]  # fmt: skip
     await world.mark_group(name, phase="Unknown", conditions=said)
 
@@ -234,7 +235,7 @@ async def the_group_is_lost(world: JobWorld) -> None:
 async def the_last_pod_succeeds(world: JobWorld) -> None:
     """Long after the other one."""
     for name, earlier in (("j-main-0", 100), ("j-main-1", 0)):
-        end = {"exitCode": 0, "finishedAt": volcano.stamp(world.clock.now() - earlier)}
+        end = {"exitCode": 0, "finishedAt": stamp(world.clock.now() - earlier)}
         await world.report(name, "Succeeded", state={"terminated": end})
 
 

@@ -15,7 +15,7 @@ from pumice.cli.main import main
 from pumice.model.errors import BadInput
 from pumice.scheduler.explaining.explain import explain_known
 from pumice.scheduler.explaining.what_if import explain_preemption
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 
 def said(world: World, name: str) -> list[str]:

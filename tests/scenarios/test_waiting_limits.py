@@ -13,7 +13,7 @@ from kit.scheduler_confs import conf
 from pumice.scheduler.engine import Engine
 from pumice.wire.quantity import parse_duration
 from pumice.wire.scheduler_conf import parse_scheduler_conf
-from pumice.wire.volcano import seconds
+from pumice.wire.times import seconds
 
 CREATED = seconds("2026-01-01T00:00:00Z")
 CONF = conf(["sla%s"], ["gang", "overcommit", "predicates"])

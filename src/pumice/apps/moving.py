@@ -18,7 +18,7 @@ from pumice.simulation.rehearsal import HELD, Wanted, by_node
 from pumice.simulation.rest_of_plan import Outlook
 from pumice.wire import kinds, names
 from pumice.wire.held_places import HeldPlace, parse_held_for, parse_held_places, render_held_for, render_held_places
-from pumice.wire.volcano import moment, stamp
+from pumice.wire.times import moment, stamp
 
 Json = dict[str, Any]
 LOOK_EVERY = 1.0

@@ -26,6 +26,7 @@ from pumice.wire.device_config import DeviceConfig
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import Pod, convert, is_read
 from pumice.wire.scheduler_conf import DEFAULT_CONF, parse_scheduler_conf
+from pumice.wire.times import seconds
 
 KIND = "PumiceCase"
 VERSION = 1
@@ -124,7 +125,7 @@ def _put(engine: Engine, kind: str, obj: dict[str, Any], now: float) -> None:
     """A pod that waits has been known since it was created: for a PodGroup that is on its way nobody waits any more."""
     if kind == "Pod":
         pod = convert(Pod, obj)
-        since = now if pod.metadata.deletion_timestamp else min(now, volcano.seconds(pod.metadata.creation_timestamp))
+        since = now if pod.metadata.deletion_timestamp else min(now, seconds(pod.metadata.creation_timestamp))
         engine.state.pods.put(pod, since)
     elif kind in KINDS:
         slice_, put, _ = KINDS[kind]

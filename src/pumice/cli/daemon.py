@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +22,7 @@ from pumice.model.errors import BadInput
 from pumice.wire import variables
 from pumice.wire.names import SCHEDULER_NAME
 from pumice.wire.quantity import parse_duration
+from pumice.wire.times import stamp
 
 if TYPE_CHECKING:
     from pumice.adapters.kube import Access
@@ -35,7 +35,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": stamp(record.created, 3),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),

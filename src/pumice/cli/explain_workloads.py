@@ -32,7 +32,8 @@ from pumice.wire.kubectl_columns import age
 from pumice.wire.nvidia_vgpu import group_key
 from pumice.wire.objects import Meta, Pod, Workload, convert
 from pumice.wire.share_hours import parse_run
-from pumice.wire.volcano import PodGroup, stamp
+from pumice.wire.times import stamp
+from pumice.wire.volcano import PodGroup
 
 QUEUE_COLUMNS = ("RESOURCE", "GUARANTEE", "DESERVED", "CAPABILITY", "USED", "BORROWED", "WAITING")
 JOBS_SHOWN = 20

@@ -22,7 +22,7 @@ from pumice.simulation.outcome import Outcome, difference, outcome_of
 from pumice.simulation.recorded import AsItWas, Retold, Story, story_of
 from pumice.simulation.report import why_lines
 from pumice.wire.scheduler_conf import parse_scheduler_conf
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 if TYPE_CHECKING:
     from pumice.journal.reading import Part

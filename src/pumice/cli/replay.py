@@ -9,7 +9,7 @@ from typing import Annotated
 from pumice.cli import flags
 from pumice.cli.output import document, plain
 from pumice.model.errors import BadInput
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 app = flags.App()
 compared = flags.App()

@@ -17,6 +17,7 @@ from pumice.cli.completion import NAMESPACES
 from pumice.cli.output import document
 from pumice.model.errors import BadInput, nearest
 from pumice.wire.names import SYSTEM_NAMESPACE
+from pumice.wire.times import stamp
 
 if TYPE_CHECKING:
     from pumice.ports.cluster import Cluster
@@ -73,14 +74,14 @@ def usage(
 
     days = ask(kubeconfig, "", question)
     if not days:
-        raise BadInput(f"no record of share-hours from {_stamp(begin)} to {_stamp(end)} in namespace {record}; "
+        raise BadInput(f"no record of share-hours from {stamp(begin)} to {stamp(end)} in namespace {record}; "
                        "`pumice controller` keeps it")  # fmt: skip
     found = summed(days, groups, begin, end, namespace)
     known_until = max(day.until for day in days) / 1000
     notes = list(_notes(days, found, known_until, end))
     if output == "json":
         shown = [{**dict(zip(groups, each.of, strict=True)), "hours": each.hours} for each in found]
-        print(document({"since": _stamp(begin), "until": _stamp(min(end, known_until)), "by": groups, "usage": shown,
+        print(document({"since": stamp(begin), "until": stamp(min(end, known_until)), "by": groups, "usage": shown,
                         "notes": notes}))  # fmt: skip
     elif output == "csv":
         measures = list(found[0].hours) if found else []
@@ -147,7 +148,7 @@ def summed(days: Iterable[Day], by: Sequence[str], begin: float, end: float, nam
             length = DAY if hour == WHOLE_DAY else 3600
             if start + length <= begin or start >= end or namespace not in (None, key[0]):
                 continue
-            words = dict(zip(GROUPS, (*key, _stamp(day.number * DAY)[:10]), strict=True))
+            words = dict(zip(GROUPS, (*key, stamp(day.number * DAY)[:10]), strict=True))
             row = sums.setdefault(tuple(words[word] for word in by), nothing())
             for at, amount in enumerate(amounts):
                 row[at] += amount
@@ -166,7 +167,7 @@ def _notes(days: Sequence[Day], found: Sequence[Usage], known_until: float, end:
     from pumice.wire.share_hours import WHOLE_DAY
 
     if known_until < end - 900:
-        yield f"the record ends at {_stamp(known_until)}: what was held later is not in it"
+        yield f"the record ends at {stamp(known_until)}: what was held later is not in it"
     reported = ("shares", "reconstructed", "lost", "seenMemory")
     sums = {measure: sum(each.hours[measure] or 0.0 for each in found) for measure in reported}
     if sums["seenMemory"] < sums["shares"] * 0.995:
@@ -178,7 +179,7 @@ def _notes(days: Sequence[Day], found: Sequence[Usage], known_until: float, end:
         yield f"at most {sums['lost']:.2f} share-hours are missing, of pods that went while no controller watched"
     whole = [day for day in days if any(hour == WHOLE_DAY for hour, _ in day.rows)]
     for day in islice(whole, 3):
-        yield f"{_stamp(day.number * 86400)[:10]} has more rows than hours can be kept of, and counts as a whole"
+        yield f"{stamp(day.number * 86400)[:10]} has more rows than hours can be kept of, and counts as a whole"
 
 
 def _print(groups: Sequence[str], found: Sequence[Usage], notes: Sequence[str]) -> None:
@@ -210,9 +211,5 @@ def _cell(amount: float | None) -> str:
 def _harmless(word: str) -> str:
     """For programs that take a cell with such a beginning for a formula."""
     return f"'{word}" if word[:1] in ("=", "+", "-", "@") else word
-
-
-def _stamp(at: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 

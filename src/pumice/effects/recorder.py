@@ -13,7 +13,7 @@ from pumice.effects.vocabulary import Event
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import EVENTS
-from pumice.wire.volcano import micro_stamp, stamp
+from pumice.wire.times import stamp
 
 REPEAT_AFTER = 600.0
 """Seconds after which the same words may be said again."""
@@ -129,7 +129,7 @@ class EventRecorder:
         now = self._clock.now()
         about = {"kind": event.kind, "apiVersion": event.api_version, "namespace": event.namespace, "name": event.name,
                  "uid": event.uid, "fieldPath": event.field_path}  # fmt: skip
-        single = {} if self._counts else {"eventTime": micro_stamp(now), "action": self._action or event.reason}
+        single = {} if self._counts else {"eventTime": stamp(now, 6), "action": self._action or event.reason}
         return {
             "apiVersion": "v1", "kind": "Event",
             "metadata": {"namespace": event.namespace or "default", "generateName": f"{event.name[:LONGEST_NAME]}."},

@@ -19,7 +19,7 @@ from pumice.journal.records import Decided
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.inputs import Input
 from pumice.scheduler.state.state import State
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 LAST = 253_402_300_800.0
 """Seconds until the year 10000, of which no time stamp is written."""

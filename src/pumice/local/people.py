@@ -6,7 +6,6 @@ import json
 import os
 import pwd
 import signal
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pumice.adapters.bookings.processes import start_time
 from pumice.adapters.owners import pod_of
 from pumice.adapters.region.folders import page_beside
 from pumice.model.errors import BadInput, PumiceError
+from pumice.wire.times import stamp
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 """Signals that a program may be sent. None that stops it: a program stopped in a launch would hold up its card's neighbours."""
@@ -115,7 +115,7 @@ def _refuse(pid: int, user: int) -> None:
 def log(directory: Path, user: int, what: str, share: str, outcome: str, now: float) -> None:
     """Write one line: when, who, what, to which share, and what came of it. Raises PumiceError where that cannot be written."""
     path = directory / LOG
-    line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)), "user": user, "name": name_of(user),
+    line = json.dumps({"time": stamp(now), "user": user, "name": name_of(user),
                        "what": what, "share": share, "outcome": outcome})  # fmt: skip
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)

@@ -36,6 +36,7 @@ from pumice.simulation.meter import Meter
 from pumice.wire import names, volcano
 from pumice.wire.objects import Meta, Node, Pod, PodStatus, convert
 from pumice.wire.quantity import milli
+from pumice.wire.times import stamp
 from pumice.wire.volcano import PodGroup
 
 Json = dict[str, Any]
@@ -236,7 +237,7 @@ class Simulation:
             shape = self._shape(template)
             notes = shape.metadata.annotations | ({names.GROUP_NAME: group} if group else {})
             meta = Meta(name, namespace, f"{namespace}-{name}-{len(self.runs)}", labels=shape.metadata.labels, annotations=notes,
-                        creation_timestamp=volcano.stamp(self.now))  # fmt: skip
+                        creation_timestamp=stamp(self.now))  # fmt: skip
             run = PodRun(key, template, replace(shape, metadata=meta), self.now - self.begin,
                          submission.runs, submission.patience)  # fmt: skip
             self.runs.append(run)
@@ -261,7 +262,7 @@ class Simulation:
         spec = {"minMember": submission.gang, "queue": queue, "minResources": least,
                 **({"priorityClassName": p} if (p := first.spec.priority_class_name) else {})}  # fmt: skip
         meta = {"name": name, "namespace": namespace, "uid": f"group-{namespace}-{name}",
-                "creationTimestamp": volcano.stamp(self.now)}  # fmt: skip
+                "creationTimestamp": stamp(self.now)}  # fmt: skip
         group = convert(PodGroup, {"metadata": meta, "spec": spec, "status": {"phase": volcano.PENDING}})
         self._groups[f"{namespace}/{name}"] = group, set(submission.keys())
         self.engine.state.groups.put_group(group)
@@ -331,7 +332,7 @@ class Simulation:
         if names.GROUP_NAME in meta.annotations:
             notes[names.GROUP_NAME] = meta.annotations[names.GROUP_NAME]
         fresh = replace(meta, uid=f"{meta.uid.partition('~')[0]}~{run.restarts}", annotations=notes,
-                        creation_timestamp=volcano.stamp(self.now))  # fmt: skip
+                        creation_timestamp=stamp(self.now))  # fmt: skip
         run.pod = replace(run.pod, metadata=fresh, spec=replace(spec, node_name=""), status=PodStatus(phase="Pending"))
         self._submit(run)
 

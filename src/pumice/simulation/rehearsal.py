@@ -22,7 +22,7 @@ from pumice.simulation.play import Simulation
 from pumice.wire import names
 from pumice.wire.held_places import HeldPlace, render_held_places
 from pumice.wire.objects import Node, convert
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 HELD = 600.0
 """Seconds for which places are held, from each step on: twice as long as one takes at most, for clocks differ."""

@@ -17,7 +17,7 @@ from pumice.scheduler.engine import Engine
 from pumice.simulation.play import PodRun, Simulation
 from pumice.wire.held_shares import limits_of, owner_of, request_of
 from pumice.wire.share_hours import STEPS, RunKey, clean, seconds_of
-from pumice.wire.volcano import seconds
+from pumice.wire.times import seconds
 
 DRAWS = 39
 """Plays. The truth is as likely below the 4th of them as above the 36th: a tenth each, for it is one more draw."""

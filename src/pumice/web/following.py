@@ -25,11 +25,12 @@ from pumice.scheduler.inputs import put_first_queues, sources_of
 from pumice.scheduler.state.jobs import Task
 from pumice.scheduler.state.state import State
 from pumice.web.answers import Situation, situation, situation_of
-from pumice.wire import kinds, names, volcano
+from pumice.wire import kinds, names
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.kubernetes import AUTHORIZATION
 from pumice.wire.objects import Node, Pod
 from pumice.wire.scheduler_conf import parse_scheduler_conf
+from pumice.wire.times import seconds
 
 KEPT, LONGEST = 500, 400
 """So many changes, and of each so many characters of what others wrote."""
@@ -237,7 +238,7 @@ class Following:
             if before:
                 self.changes.note(now, "pod", pod.key, "is gone")
             return
-        known = now if pod.metadata.deletion_timestamp else min(now, volcano.seconds(pod.metadata.creation_timestamp))
+        known = now if pod.metadata.deletion_timestamp else min(now, seconds(pod.metadata.creation_timestamp))
         state.pods.put(pod, known)
         after = self._standing(state.tasks.get(pod.metadata.uid))
         if after and after != before and not self.unsynced:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
+from pumice.wire.times import moment, seconds
+
 Json = dict[str, Any]
-
-
-def parse_time(text: str) -> float:
-    """Unix seconds of a metav1.Time or MicroTime."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def human(seconds: float) -> str:
@@ -44,10 +40,8 @@ def human(seconds: float) -> str:
 def duration_since(text: str | None, now: float) -> str:
     if not text:
         return "<unknown>"
-    try:
-        return human(now - parse_time(text))
-    except ValueError:
-        return "<invalid>"
+    since = moment(text)
+    return "<invalid>" if since is None else human(now - since)
 
 
 def age(metadata: Json, now: float) -> str:
@@ -135,11 +129,7 @@ def _ended(terminated: Json) -> str:
 
 
 def _last_end(container: Json) -> float:
-    ended = ((container.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
-    try:
-        return parse_time(ended) if ended else 0.0
-    except ValueError:
-        return 0.0
+    return seconds(((container.get("lastState") or {}).get("terminated") or {}).get("finishedAt"))
 
 
 def _gates(spec: Json, status: Json) -> str:

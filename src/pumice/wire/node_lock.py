@@ -8,9 +8,9 @@ Binding fails. A gang of several pods on one node takes it once per Binding, one
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from pumice.wire import names
+from pumice.wire.times import moment, stamp
 
 HELD_FOR = 300.0
 """Seconds after which a lock counts as left behind; strictly more."""
@@ -32,17 +32,13 @@ pkg/scheduler/api/devices/util.go)."""
 
 def render_lock(now: float, namespace: str = "", pod: str = "") -> str:
     """RFC 3339 with whole seconds and an offset, as upstream's plugin parses it; HAMi's form with a pod."""
-    time = datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return f"{time},{namespace},{pod}" if pod else time
+    return f"{stamp(now)},{namespace},{pod}" if pod else stamp(now)
 
 
 def parse_lock(text: str) -> float | None:
     """Unix seconds; whoever is named after the time (``<time>_<pod>``, ``<time>,<namespace>,<pod>``) is ignored. None when it
     is no time."""
-    try:
-        return datetime.fromisoformat(text.partition(",")[0].partition("_")[0].strip().replace("Z", "+00:00")).timestamp()
-    except (ValueError, OverflowError):
-        return None
+    return moment(text.partition(",")[0].partition("_")[0].strip())
 
 
 def may_take(view: LockView, now: float, steady: float, namespace: str = "", pod: str = "") -> bool:

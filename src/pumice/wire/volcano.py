@@ -7,12 +7,8 @@ declared.
 from __future__ import annotations
 
 import json
-import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +18,7 @@ from pumice.ports.cluster import Resource
 from pumice.wire import names
 from pumice.wire.objects import Meta, OwnerReference, Quantities
 from pumice.wire.quantity import parse_quantity
+from pumice.wire.times import seconds, stamp
 from pumice.wire.topology import TOPOLOGY, NetworkTopology, SubGroupPolicy
 
 VOLCANO: Final = names.VOLCANO_GROUP
@@ -182,45 +179,6 @@ def group_name_for(uid: str) -> str:
     """Name of the PodGroup of bare pods; ``uid`` is the controlling owner's, else the pod's (Volcano
     pkg/controllers/podgroup)."""
     return f"{MADE_FOR_PODS}{uid}"
-
-
-@lru_cache(maxsize=4096)
-def seconds(stamp: str | None) -> float:
-    """Unix seconds of a Kubernetes time stamp (whole or with microseconds); 0 when absent or malformed."""
-    if not stamp or stamp[4:17:3] != "--T::":  # ISO 8601 knows many more forms, Kubernetes none
-        return 0.0
-    try:
-        return int(datetime.fromisoformat(f"{stamp[:19]}Z").timestamp())
-    except ValueError:
-        return 0.0
-
-
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-
-
-def moment(text: str) -> float | None:
-    """Unix seconds of a time in RFC 3339, with any offset; None where it is none."""
-    if not _MOMENT.fullmatch(text):
-        return None
-    try:
-        return datetime.fromisoformat(text.upper()).timestamp()
-    except (ValueError, OverflowError):
-        return None
-
-
-def stamp(now: float) -> str:
-    """RFC 3339 with whole seconds, UTC."""
-    return _stamp(int(now // 1))
-
-
-@lru_cache(maxsize=64)  # hundreds are written in one second
-def _stamp(second: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
-
-
-def micro_stamp(now: float) -> str:
-    """RFC 3339 with microseconds, as Lease and Event want it."""
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1e6):06d}Z"
 
 
 def default_queue(name: str, *, reclaimable: bool) -> dict[str, Any]:

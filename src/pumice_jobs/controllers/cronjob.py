@@ -12,7 +12,8 @@ from pumice.ports.cluster import Resource
 from pumice.wire.batch import COMPLETED, CRON_JOBS, JOB_API, JOB_KIND, Job
 from pumice.wire.cron import parse_schedule
 from pumice.wire.names import CRON_TIME
-from pumice.wire.volcano import JOBS, seconds, stamp
+from pumice.wire.times import seconds, stamp
+from pumice.wire.volcano import JOBS
 from pumice_jobs.controllers.job.phases import FINISHED
 
 Json = dict[str, Any]

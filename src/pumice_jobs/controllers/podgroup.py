@@ -12,8 +12,9 @@ from pumice.wire import kinds, names
 from pumice.wire.names import GROUP_MIN_MEMBER, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME
 from pumice.wire.objects import OwnerReference, Pod
 from pumice.wire.quantity import parse_quantity
+from pumice.wire.times import stamp
 from pumice.wire.topology import annotated, written
-from pumice.wire.volcano import PENDING, POD_GROUPS, RUNNING, SCHEDULING_API, group_name_for, stamp
+from pumice.wire.volcano import PENDING, POD_GROUPS, RUNNING, SCHEDULING_API, group_name_for
 
 OWNER_KINDS: Final[Mapping[tuple[str, str], Resource]] = {
     ("apps/v1", "ReplicaSet"): kinds.REPLICA_SETS,

@@ -14,7 +14,7 @@ from kit.objects import budget, group, node, pod
 from pumice.cli import main as cli
 from pumice.cli.cluster_snapshot import ClusterSnapshot, save, trimmed
 from pumice.wire import names
-from pumice.wire.volcano import seconds
+from pumice.wire.times import seconds
 
 Json = dict[str, Any]
 NOW = "2026-01-01T10:00:00Z"

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumice.wire.volcano import micro_stamp, seconds, stamp
+from pumice.wire.times import seconds, stamp
 
 
 @given(st.integers(0, 253_402_300_799))
 def test_what_is_written_as_a_time_stamp_reads_back_to_the_second(moment: int) -> None:
-    assert seconds(stamp(moment)) == seconds(micro_stamp(moment)) == moment
+    assert seconds(stamp(moment)) == seconds(stamp(moment, 6)) == moment
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import asyncio
 import uuid
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
 from random import Random
 from typing import Any, TypeVar
 
 from pumice.ports.clock import Clock
+from pumice.wire.times import stamp
 from pumice_lab.apiserver.errors import ApiFailure
 from pumice_lab.apiserver.http_types import Request
 from pumice_lab.apiserver.registry import Kind, Registry
@@ -57,7 +57,7 @@ class Backend:
 
     def now(self, after: float = 0.0) -> str:
         """The time as metav1.Time, ``after`` seconds from now; at most the 292 years that a duration of Go's can be."""
-        return datetime.fromtimestamp(int(self.clock.now() + min(after, LONGEST)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return stamp(self.clock.now() + min(after, LONGEST))
 
     def uid(self) -> str:
         return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))

@@ -16,13 +16,13 @@ import sqlite3
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import cast
 
 import msgspec
 
 from pumice.ports.clock import Clock
+from pumice.wire.times import seconds
 from pumice_lab.apiserver.disk import Disk, Row
 from pumice_lab.apiserver.resource_store import (
     NAMESPACE_LIMIT,
@@ -364,11 +364,4 @@ def _last_seen(event: Json) -> float:
     series = event.get("series") or {}
     reported = (event.get("lastTimestamp"), series.get("lastObservedTime"), event.get("eventTime"),
             event["metadata"].get("creationTimestamp"))  # fmt: skip
-    return max((_unix(text) for text in reported if text), default=0.0)
-
-
-def _unix(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        return 0.0
+    return max(map(seconds, reported))

@@ -6,12 +6,12 @@ import copy
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue
 from pumice.ports.cluster import Resource
 from pumice.wire.objects import condition, is_ready
+from pumice.wire.times import seconds, stamp
 from pumice_lab.requirements import matches_selector
 
 Json = dict[str, Any]
@@ -81,7 +81,7 @@ def available_in(pod: View, min_ready_seconds: float, now: float) -> float | Non
     """0 when the pod is available, the seconds until then, or None while it is not ready."""
     if not is_ready(pod):
         return None
-    since = seconds_of(condition(pod, "Ready").get("lastTransitionTime"))
+    since = seconds(condition(pod, "Ready").get("lastTransitionTime"))
     return max(0.0, since + min_ready_seconds - now) if min_ready_seconds else 0.0
 
 
@@ -125,19 +125,11 @@ def with_condition(obj: View, kind: str, status: str, reason: str, message: str,
     entry: Json = {"type": kind, "status": status, "reason": reason, "message": message}
     same = before.get("status") == status
     unchanged = same and before.get("reason") == reason and before.get("message") == message
-    entry["lastTransitionTime"] = before.get("lastTransitionTime") if same else timestamp(now)
+    entry["lastTransitionTime"] = before.get("lastTransitionTime") if same else stamp(now)
     if obj.get("kind") == "Deployment":
-        entry["lastUpdateTime"] = before.get("lastUpdateTime") if unchanged else timestamp(now)
+        entry["lastUpdateTime"] = before.get("lastUpdateTime") if unchanged else stamp(now)
     others = [dict(c) for c in (obj.get("status") or {}).get("conditions") or () if c.get("type") != kind]
     return [*others, dict(before) if unchanged else entry]
-
-
-def timestamp(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def seconds_of(text: str | None) -> float:
-    return datetime.fromisoformat(text).timestamp() if text else 0.0
 
 
 def share_of(value: int | str | None, total: int, default: str, *, up: bool) -> int:

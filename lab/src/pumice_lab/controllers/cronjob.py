@@ -11,15 +11,14 @@ from pumice.effects.vocabulary import Create, Delete, Event, Requeue
 from pumice.wire.cron import parse_schedule
 from pumice.wire.kinds import CRON_JOBS, JOBS
 from pumice.wire.objects import condition
+from pumice.wire.times import seconds, stamp
 from pumice_lab.controllers.common import (
     Action,
     Json,
     View,
     is_deleting,
     owner_reference,
-    seconds_of,
     status_patch,
-    timestamp,
 )
 
 _API = "batch/v1"
@@ -41,17 +40,17 @@ def reconcile(cron: View, jobs: Sequence[View], now: float) -> list[Action]:
     actions = _history(spec, jobs)
     last, due = status.get("lastScheduleTime"), None
     if not spec.get("suspend"):
-        due = _latest(after, seconds_of(last or meta.get("creationTimestamp")), now)
+        due = _latest(after, seconds(last or meta.get("creationTimestamp")), now)
         following = after(now)
         actions += [Requeue(max(0.1, following - now))] if following is not None else []
     if due is not None:
         made, over = _start(cron, jobs, active, due, now, about)
         actions += made
-        last = timestamp(due) if over else last
+        last = stamp(due) if over else last
     named = [{"apiVersion": _API, "kind": "Job", **{key: job["metadata"][key] for key in ("namespace", "name", "uid")}}
              for job in sorted(active, key=lambda job: str(job["metadata"]["name"]))]  # fmt: skip
     succeeded = max((_since(job) for job in jobs if _ended(job) == "Complete"), default=0.0)
-    best = timestamp(succeeded) if succeeded else status.get("lastSuccessfulTime")
+    best = stamp(succeeded) if succeeded else status.get("lastSuccessfulTime")
     wanted = {"active": named or None, "lastScheduleTime": last, "lastSuccessfulTime": best}
     return [*actions, *status_patch(CRON_JOBS, cron, wanted)]
 
@@ -76,7 +75,7 @@ def _start(cron: View, jobs: Sequence[View], active: Sequence[View], due: float,
         return [], True
     deadline, policy = spec.get("startingDeadlineSeconds"), spec.get("concurrencyPolicy") or "Allow"
     if deadline is not None and now - due > float(deadline):
-        return [Event.on(about, "Warning", "MissSchedule", f"Missed scheduled time to start a job: {timestamp(due)}")], True
+        return [Event.on(about, "Warning", "MissSchedule", f"Missed scheduled time to start a job: {stamp(due)}")], True
     if policy == "Forbid" and active:
         why = "Not starting job because prior execution is running and concurrency policy is Forbid"
         return [Event.on(about, "Normal", "JobAlreadyActive", why)], False
@@ -108,4 +107,4 @@ def _ended(job: View) -> str:
 
 
 def _since(job: View) -> float:
-    return seconds_of(condition(job, _ended(job)).get("lastTransitionTime"))
+    return seconds(condition(job, _ended(job)).get("lastTransitionTime"))

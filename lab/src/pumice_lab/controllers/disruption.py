@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from pumice.effects.vocabulary import Patch, Requeue
 from pumice.wire.kinds import DISRUPTION_BUDGETS
 from pumice.wire.objects import is_ready
+from pumice.wire.times import seconds
 from pumice_lab.controllers.common import (
     Action,
     Json,
     View,
     controller_of,
     is_deleting,
-    seconds_of,
     share_of,
     with_condition,
 )
@@ -31,7 +31,7 @@ def reconcile(budget: View, pods: Sequence[View], scale: Scale, now: float) -> l
     """``pods``: those that it selects; ``scale``: of a pod's owner, who that is in the end and how many it wants."""
     meta, before = budget["metadata"], budget.get("status") or {}
     going = {pod["metadata"]["name"]: at for pod in pods if not is_deleting(pod)
-             and (at := (before.get("disruptedPods") or {}).get(pod["metadata"]["name"])) and seconds_of(at) + BELIEVED > now}
+             and (at := (before.get("disruptedPods") or {}).get(pod["metadata"]["name"])) and seconds(at) + BELIEVED > now}
     healthy = sum(is_ready(pod) and not is_deleting(pod) and pod["metadata"]["name"] not in going for pod in pods)
     try:
         expected, desired = _counts(budget.get("spec") or {}, pods, scale)
@@ -51,7 +51,7 @@ def reconcile(budget: View, pods: Sequence[View], scale: Scale, now: float) -> l
                 "metadata": {"resourceVersion": meta["resourceVersion"]}}  # fmt: skip
         actions.append(Patch(DISRUPTION_BUDGETS, meta["namespace"], meta["name"], body, meta["uid"], "status"))
     if going:
-        actions.append(Requeue(min(map(seconds_of, going.values())) + BELIEVED - now + 0.1))
+        actions.append(Requeue(min(map(seconds, going.values())) + BELIEVED - now + 0.1))
     return actions
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pumice.effects.vocabulary import Delete, Event, Requeue
 from pumice.wire.kinds import JOBS, PODS
 from pumice.wire.objects import condition, holds, is_ready
+from pumice.wire.times import seconds, stamp
 from pumice_lab.controllers.common import (
     Action,
     Json,
@@ -22,9 +23,7 @@ from pumice_lab.controllers.common import (
     owned_by,
     owner_reference,
     phase,
-    seconds_of,
     status_patch,
-    timestamp,
     with_condition,
 )
 from pumice_lab.controllers.job_pods import (
@@ -61,7 +60,7 @@ def reconcile(job: View, pods: Sequence[View], now: float) -> list[Action]:
 
 def _go_on(job: View, seen: Seen, now: float) -> list[Action]:
     spec = job["spec"]
-    started = (job.get("status") or {}).get("startTime") or timestamp(now)
+    started = (job.get("status") or {}).get("startTime") or stamp(now)
     new: Json = {
         "active": len(seen.active) or None, "ready": sum(map(is_ready, seen.active)), "succeeded": seen.succeeded or None,
         "failed": seen.failed or None, "startTime": started, "terminating": len(seen.ending),
@@ -70,7 +69,7 @@ def _go_on(job: View, seen: Seen, now: float) -> list[Action]:
         new["completedIndexes"] = str(seen.done) or None
     if per_index(spec):
         new["failedIndexes"] = str(seen.lost)
-    start = seconds_of(started)
+    start = seconds(started)
     if verdict := _verdict(job, seen, start, now):
         return _finish(job, verdict, new, seen, now)
     if spec.get("suspend"):
@@ -156,7 +155,7 @@ def _finish(job: View, verdict: Verdict, status: Json, seen: Seen, now: float) -
     decided = {**job, "status": {"conditions": conditions}}
     status["conditions"] = with_condition(decided, verdict.kind, "True", verdict.reason, verdict.message, now)
     if verdict.kind == "Complete":
-        status["completionTime"] = timestamp(now)
+        status["completionTime"] = stamp(now)
         reported = Event.on(job, "Normal", "Completed", "Job completed", api_version="batch/v1", kind="Job")
     else:
         reported = Event.on(job, "Warning", verdict.reason, verdict.message, api_version="batch/v1", kind="Job")
@@ -174,7 +173,7 @@ def _expire(job: View, now: float) -> list[Action]:
     ttl = job["spec"].get("ttlSecondsAfterFinished")
     if ttl is None or is_deleting(job):
         return []
-    ended = max(seconds_of(condition(job, kind).get("lastTransitionTime")) for kind in ("Complete", "Failed"))
+    ended = max(seconds(condition(job, kind).get("lastTransitionTime")) for kind in ("Complete", "Failed"))
     left = ended + float(ttl) - now
     meta = job["metadata"]
     return [Requeue(left)] if left > 0 else [Delete(JOBS, meta["namespace"], meta["name"], meta["uid"], "Background")]

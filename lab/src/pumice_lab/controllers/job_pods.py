@@ -10,6 +10,7 @@ from itertools import islice
 from pumice.effects.backoff import Backoff
 from pumice.effects.vocabulary import Create, Delete, Requeue
 from pumice.wire.kinds import PODS
+from pumice.wire.times import seconds
 from pumice_lab.controllers.common import (
     BURST,
     Action,
@@ -21,7 +22,6 @@ from pumice_lab.controllers.common import (
     owner_reference,
     phase,
     pod_from,
-    seconds_of,
 )
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -261,9 +261,9 @@ def _back_off(seen: Seen, now: float) -> float:
 
 
 def _finished_at(pod: View) -> float:
-    times = [seconds_of(((s.get("state") or {}).get("terminated") or {}).get("finishedAt"))
+    times = [seconds(((s.get("state") or {}).get("terminated") or {}).get("finishedAt"))
              for s in (pod.get("status") or {}).get("containerStatuses") or ()]
-    return max([t for t in times if t] or [seconds_of(pod["metadata"].get("creationTimestamp"))])
+    return max([t for t in times if t] or [seconds(pod["metadata"].get("creationTimestamp"))])
 
 
 def indexed(spec: View) -> bool:

@@ -13,7 +13,8 @@ from typing import Any
 from pumice.effects.vocabulary import Delete, Event, Patch, Requeue
 from pumice.wire.kinds import NODES, PODS
 from pumice.wire.objects import condition, is_ready
-from pumice_lab.controllers.common import Action, Json, View, is_deleting, phase, seconds_of, timestamp
+from pumice.wire.times import seconds, stamp
+from pumice_lab.controllers.common import Action, Json, View, is_deleting, phase
 
 GRACE = 40.0
 QUARANTINE = 40.0  # before pods of a vanished node are removed: it may only be registering anew
@@ -33,7 +34,7 @@ def reconcile(node: View, silent: float, pods: Sequence[View], now: float) -> li
                             f"Node {meta['name']} status is now: NodeNotReady"))
     if not _is_tainted(node):
         actions.append(_with_taints(node, [*_others(node), {"key": UNREACHABLE, "effect": "NoSchedule"},
-                                           {"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": timestamp(now)}]))
+                                           {"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": stamp(now)}]))
     return [*actions, *(_without_ready(pod, now) for pod in pods if is_ready(pod) and not _is_over(pod))]
 
 
@@ -46,11 +47,11 @@ def evict(node: View, pods: Sequence[View], now: float) -> list[Action]:
     """Of the pods bound to a node those that do not tolerate its taints, or no longer do. When a taint came is written on it."""
     taints = sends_away(node)
     if any(not taint.get("timeAdded") for taint in taints):
-        return [_with_taints(node, [{**taint, **({"timeAdded": timestamp(now)} if taint["effect"] == "NoExecute" else {})}
+        return [_with_taints(node, [{**taint, **({"timeAdded": stamp(now)} if taint["effect"] == "NoExecute" else {})}
                                     if not taint.get("timeAdded") else dict(taint) for taint in _taints(node)])]
     actions: list[Action] = []
     for pod in pods:
-        waits = [(seconds_of(taint["timeAdded"]), _tolerated_for(pod, taint)) for taint in taints]
+        waits = [(seconds(taint["timeAdded"]), _tolerated_for(pod, taint)) for taint in taints]
         ends = [since + wait for since, wait in waits if wait is not None]
         if not ends or _is_over(pod):
             continue
@@ -79,7 +80,7 @@ def _is_over(pod: View) -> bool:
 
 def _without_ready(pod: View, now: float) -> Patch:
     meta = pod["metadata"]
-    conditions = [{**c, "status": "False", "lastTransitionTime": timestamp(now)} if c["type"] == "Ready" else dict(c)
+    conditions = [{**c, "status": "False", "lastTransitionTime": stamp(now)} if c["type"] == "Ready" else dict(c)
                   for c in pod["status"]["conditions"]]
     return Patch(PODS, meta["namespace"], meta["name"], {"status": {"conditions": conditions}}, meta["uid"], "status")
 
@@ -101,7 +102,7 @@ def _unknown(node: View, now: float) -> list[Json]:
     before = {c["type"]: c for c in (node.get("status") or {}).get("conditions") or ()}
     changed = {
         kind: {**before.get(kind, {}), "type": kind, "status": "Unknown", "reason": "NodeStatusUnknown",
-               "message": "Kubelet stopped posting node status.", "lastTransitionTime": timestamp(now)} for kind in _KINDS
+               "message": "Kubelet stopped posting node status.", "lastTransitionTime": stamp(now)} for kind in _KINDS
     }  # fmt: skip
     return [*({**c} for kind, c in before.items() if kind not in changed), *changed.values()]
 

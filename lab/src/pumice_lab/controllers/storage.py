@@ -14,7 +14,8 @@ from pumice.ports.cluster import Resource
 from pumice.wire import kinds
 from pumice.wire.kubernetes import SELECTED_NODE
 from pumice.wire.quantity import parse_quantity
-from pumice_lab.controllers.common import Action, Json, RemoveFolder, View, is_deleting, status_patch, timestamp
+from pumice.wire.times import stamp
+from pumice_lab.controllers.common import Action, Json, RemoveFolder, View, is_deleting, status_patch
 from pumice_lab.controllers.garbage import Meta
 from pumice_lab.requirements import matches_selector
 
@@ -181,7 +182,7 @@ def _delete(volume: View, now: float) -> list[Action]:
 def _to_phase(volume: View, phase: str, now: float, message: str | None = None) -> list[Action]:
     if _phase(volume) == phase:
         return []
-    status = {"phase": phase, "message": message, "lastPhaseTransitionTime": timestamp(now)}
+    status = {"phase": phase, "message": message, "lastPhaseTransitionTime": stamp(now)}
     return [*status_patch(VOLUMES, volume, status)]
 
 

@@ -8,12 +8,12 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from pumice.ports.clock import Clock
+from pumice.wire.times import seconds
 
 _FOLLOW_PAUSE = 0.1  # log files have no event of their own; a tenth of a second reads as "at once"
 _CHUNK = 1 << 16
@@ -112,17 +112,12 @@ def _read(file: BinaryIO) -> Iterator[Line]:
 def _passes(line: Line, options: LogOptions) -> bool:
     if options.stream and line.stream.decode() != options.stream:
         return False
-    return not options.since or _seconds(line.stamp) >= options.since
+    return not options.since or seconds(line.stamp.decode()) >= options.since
 
 
 def _render(line: Line, options: LogOptions) -> bytes:
     head = line.stamp + b" " if options.timestamps else b""
     return head + line.text + (b"" if line.partial else b"\n")
-
-
-def _seconds(stamp: bytes) -> float:
-    whole, _, fraction = stamp.decode().rstrip("Z").partition(".")
-    return datetime.fromisoformat(whole).replace(tzinfo=UTC).timestamp() + float(f"0.{fraction or 0}")
 
 
 def _replaced(path: Path, file: BinaryIO) -> bool:

@@ -16,8 +16,8 @@ from pumice.effects.backoff import Backoff
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import LEASES, NAMESPACES, NODES
+from pumice.wire.times import stamp
 from pumice_lab.kubelet.settings import KubeletSettings
-from pumice_lab.kubelet.status import timestamp
 
 log = logging.getLogger("pumice.kubelet")
 LEASE_NAMESPACE = "kube-node-lease"
@@ -79,7 +79,7 @@ def _conditions(status: Mapping[str, Any], now: float) -> list[dict[str, Any]]:
         same = before.get(name, {}).get("status") == value
         since = before[name].get("lastTransitionTime") if same else None
         out.append({"type": name, "status": value, "reason": reason, "message": message,
-                    "lastHeartbeatTime": timestamp(now), "lastTransitionTime": since or timestamp(now)})
+                    "lastHeartbeatTime": stamp(now), "lastTransitionTime": since or stamp(now)})
     return out
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Literal
 
 from pumice.effects.backoff import Backoff
+from pumice.wire.times import seconds
 
 BACKOFF = Backoff(10.0, 300.0)
 GOOD_RUN = 600.0  # a run of this length clears the back-off
@@ -226,7 +226,3 @@ def _shown(pod: Json, name: str) -> Json | None:
 
 def _bare(container_id: str | None) -> str:
     return str(container_id or "").removeprefix("pumice://")
-
-
-def seconds(text: str | None) -> float:
-    return datetime.fromisoformat(text).timestamp() if text else 0.0

@@ -13,13 +13,13 @@ import json
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import WSMsgType, web
 
 from pumice.ports.clock import Clock
+from pumice.wire.times import moment
 from pumice_lab.kubelet.logs import LogOptions, read_log
 from pumice_lab.kubelet.port_forward import (
     CHANNELS,
@@ -214,7 +214,9 @@ def _log_options(query: Any, now: float) -> LogOptions:
     try:
         since = now - float(query["sinceSeconds"]) if "sinceSeconds" in query else 0.0
         if "sinceTime" in query:
-            since = datetime.fromisoformat(query["sinceTime"]).timestamp()
+            if (found := moment(query["sinceTime"])) is None:
+                raise ValueError(f"{query['sinceTime']!r} is no time")
+            since = found
         return LogOptions(follow=_flag(query, "follow"), tail=int(query.get("tailLines", -1)), since=since,
                           timestamps=_flag(query, "timestamps"), limit=int(query.get("limitBytes", 0)),
                           stream={"Stdout": "stdout", "Stderr": "stderr"}.get(query.get("stream", ""), ""))

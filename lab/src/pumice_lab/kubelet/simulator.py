@@ -7,7 +7,6 @@ import logging
 import random
 import shutil
 from collections.abc import Awaitable, Mapping
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -18,6 +17,7 @@ from pumice.effects.vocabulary import Event
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import NODES, PODS
+from pumice.wire.times import seconds
 from pumice_lab.kubelet.claims import ClaimManager
 from pumice_lab.kubelet.devices import checkpoint
 from pumice_lab.kubelet.devices.manager import AllocationRefused, DeviceManager
@@ -270,7 +270,7 @@ class KubeletSimulator:
         so the twin waits for the plugin instead.
         """
         uid = pod["metadata"]["uid"]
-        start = datetime.fromisoformat(pod["status"]["startTime"]).timestamp()
+        start = seconds(pod["status"]["startTime"])
         facts = PodFacts(self.settings.address, self._address(pod), start)
         deadline = self.clock.monotonic() + self.settings.plugin_patience
         wanted = {name for c in pod["spec"]["containers"] for name in device_limits(c)} & set(self.devices.in_use)

@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from pumice.effects.backoff import Backoff
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import PODS
+from pumice.wire.times import stamp
 from pumice_lab.kubelet.records import Ended, Record
 
 Json = dict[str, Any]
@@ -29,14 +29,10 @@ class PodFacts:
     start_time: float
 
 
-def timestamp(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
 def rejected_status(pod: Mapping[str, Any], reason: str, text: str, now: float) -> Json:
     """A refusal at admission, as a merge patch: no conditions and no container statuses are left (observed)."""
     status: Json = {
-        "phase": "Failed", "reason": reason, "message": f"Pod was rejected: {text}", "startTime": timestamp(now),
+        "phase": "Failed", "reason": reason, "message": f"Pod was rejected: {text}", "startTime": stamp(now),
         "conditions": None, "containerStatuses": None, "initContainerStatuses": None, "podIP": None, "podIPs": None,
         "hostIP": None, "hostIPs": None,
     }  # fmt: skip
@@ -54,7 +50,7 @@ def pod_status(pod: Mapping[str, Any], records: Sequence[Record], facts: PodFact
     images = {c["name"]: c.get("image", "") for c in _containers(pod)}
     statuses = {r.name: _container_status(r, images[r.name], health.get(r.name, ())) for r in (*records, *guests)}
     status: Json = {
-        "phase": phase, "startTime": timestamp(facts.start_time),
+        "phase": phase, "startTime": stamp(facts.start_time),
         "hostIP": facts.host_ip, "hostIPs": [{"ip": facts.host_ip}],
         "podIP": facts.pod_ip, "podIPs": [{"ip": facts.pod_ip}],
         "containerStatuses": [statuses[r.name] for r in records if r.kind == "app"],
@@ -118,7 +114,7 @@ def _is_ready(record: Record) -> bool:
 
 def _state(record: Record) -> Json:
     if record.state == "running":
-        return {"running": {"startedAt": timestamp(record.started_at)}}
+        return {"running": {"startedAt": stamp(record.started_at)}}
     if record.state == "terminated" and record.ended:
         return {"terminated": _terminated(record.ended)}
     waiting = {"reason": record.reason or "ContainerCreating"}
@@ -128,7 +124,7 @@ def _state(record: Record) -> Json:
 def _terminated(ended: Ended) -> Json:
     out: Json = {
         "exitCode": ended.code, "reason": ended.reason,
-        "startedAt": timestamp(ended.started_at), "finishedAt": timestamp(ended.finished_at),
+        "startedAt": stamp(ended.started_at), "finishedAt": stamp(ended.finished_at),
     }  # fmt: skip
     if ended.message:
         out["message"] = ended.message
@@ -173,7 +169,7 @@ def _conditions(pod: Mapping[str, Any], records: Sequence[Record], phase: str, n
     for name in _OURS:
         same = before.get(name, {}).get("status") == wanted[name]["status"]
         since = before[name].get("lastTransitionTime") if same else None
-        condition = {"type": name, "lastProbeTime": None, "lastTransitionTime": since or timestamp(now), **wanted[name]}
+        condition = {"type": name, "lastProbeTime": None, "lastTransitionTime": since or stamp(now), **wanted[name]}
         if generation := pod["metadata"].get("generation"):
             condition["observedGeneration"] = generation
         out.append(condition)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pumice.ports.clock import Clock
-from pumice_lab.kubelet.status import timestamp
+from pumice.wire.times import stamp
 from pumice_lab.runtime.proc import MARK, pids
 
 Json = dict[str, Any]
@@ -62,7 +62,7 @@ class Usage:
             before = await asyncio.to_thread(look, idents, now)
             await self._clock.sleep(SHORTEST)
         after = self._last = await asyncio.to_thread(look, idents, self._clock.monotonic())
-        when = timestamp(self._clock.now())
+        when = stamp(self._clock.now())
         shown = [
             {"podRef": {"name": metadata["name"], "namespace": metadata.get("namespace", ""), "uid": uid},
              "containers": [{"name": name, **_used([ident], before, after, when)} for name, ident in containers.items()]}

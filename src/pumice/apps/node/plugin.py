@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 
 from pumice.adapters.kubelet.checkpoint import allocated_devices, recorded
@@ -28,6 +27,7 @@ from pumice.model.errors import BadInput
 from pumice.node.device_list import MESSAGE_LIMIT, worst_size
 from pumice.node.protocol import Allocator
 from pumice.wire.objects import Node, NodeInfo
+from pumice.wire.times import stamp
 
 log = logging.getLogger("pumice.node")
 LAST_WORDS = 2.0
@@ -247,5 +247,4 @@ class Plugin:
         if serving or any(pod.awaits(self._allocator.resource) for pod in self._own.pods):
             self._performer.lock.busy()
         effects += self._performer.lock.left(node)
-        stamp = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return effects + self._allocator.upkeep(node, self._clock.monotonic(), stamp)
+        return effects + self._allocator.upkeep(node, self._clock.monotonic(), stamp(self._clock.now()))

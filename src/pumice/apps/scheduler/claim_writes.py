@@ -28,7 +28,7 @@ from pumice.scheduler.state.device_claims import DeviceClaims
 from pumice.scheduler.state.known_claims import CONSUMERS_MOST
 from pumice.wire.kinds import PODS, RESOURCE_CLAIMS
 from pumice.wire.kubernetes import CLAIM_PROTECTION
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 log = logging.getLogger("pumice.scheduler.claims")
 

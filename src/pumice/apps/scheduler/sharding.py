@@ -25,7 +25,7 @@ from pumice.scheduler.state.shards import Shard, assigned, moves
 from pumice.wire.kinds import NODES, PODS
 from pumice.wire.objects import Meta, Pod, convert
 from pumice.wire.sharding import NODE_SHARDS, SHARD, USED_BY, Mode, NodeShard, Source, status_of
-from pumice.wire.volcano import stamp
+from pumice.wire.times import stamp
 
 log = logging.getLogger("pumice.scheduler.shard")
 

@@ -36,7 +36,8 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import PODS, eviction
 from pumice.wire.names import QUEUE_GATE
-from pumice.wire.volcano import COMPLETED, HYPER_NODES, INQUEUE, POD_GROUPS, QUEUES, RUNNING, PodGroupCondition, stamp
+from pumice.wire.times import stamp
+from pumice.wire.volcano import COMPLETED, HYPER_NODES, INQUEUE, POD_GROUPS, QUEUES, RUNNING, PodGroupCondition
 
 MARKS_WAIT = 1.0
 """Seconds that an eviction waits for its marks to be written."""

@@ -13,7 +13,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import LEASES
 from pumice.wire.names import DEFAULT_QUEUE, SCHEDULER_NAME, SYSTEM_NAMESPACE
-from pumice.wire.volcano import micro_stamp
+from pumice.wire.times import stamp
 
 log = logging.getLogger("pumice.lease")
 
@@ -128,9 +128,9 @@ class Election:
         if holder and holder != self.identity and not expired:
             return False
         if holder != self.identity:
-            spec["acquireTime"] = micro_stamp(now)
+            spec["acquireTime"] = stamp(now, 6)
             spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
-        spec.update(holderIdentity=self.identity, renewTime=micro_stamp(now),
+        spec.update(holderIdentity=self.identity, renewTime=stamp(now, 6),
                     leaseDurationSeconds=int(self.duration))  # fmt: skip
         lease["spec"] = spec
         try:
@@ -143,7 +143,7 @@ class Election:
     async def _create(self, now: float) -> bool:
         spec = {
             "holderIdentity": self.identity, "leaseDurationSeconds": int(self.duration), "leaseTransitions": 0,
-            "acquireTime": micro_stamp(now), "renewTime": micro_stamp(now),
+            "acquireTime": stamp(now, 6), "renewTime": stamp(now, 6),
         }  # fmt: skip
         body = {
             "apiVersion": f"{LEASES.group}/{LEASES.version}",

@@ -20,17 +20,9 @@ from pumice.scheduler.state.jobs import DONE_STATUSES, SCHEDULED_STATUSES, Job, 
 from pumice.scheduler.state.resources import render
 from pumice.scheduler.state.tasks import by_nodes
 from pumice.scheduler.state.waiting import Waiting, never, pod_word
+from pumice.wire.times import stamp
 from pumice.wire.topology import TOPOLOGY_API
-from pumice.wire.volcano import (
-    COMPLETED,
-    INQUEUE,
-    PENDING,
-    RUNNING,
-    UNKNOWN,
-    PodGroup,
-    PodGroupCondition,
-    stamp,
-)
+from pumice.wire.volcano import COMPLETED, INQUEUE, PENDING, RUNNING, UNKNOWN, PodGroup, PodGroupCondition
 
 REFUSED_BY_NODE = "its node could not give it the devices that it was placed on"
 REWRITE_AFTER = 30.0

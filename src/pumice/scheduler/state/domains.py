@@ -22,6 +22,7 @@ from pumice.scheduler.state.scheduling_queue import SchedulingQueue
 from pumice.scheduler.state.selectors import LabelTable
 from pumice.scheduler.state.tasks import ALLOCATED_STATUSES, READY_STATUSES, Status
 from pumice.wire.objects import match_all, parse_label_selector
+from pumice.wire.times import seconds
 from pumice.wire.topology import (
     HYPER_NODE,
     NODE,
@@ -33,7 +34,6 @@ from pumice.wire.topology import (
     SubGroupPolicy,
     annotated,
 )
-from pumice.wire.volcano import seconds
 
 UNBOUNDED_REPEATS = 3
 """More than so many in one pattern, or one inside the other, may take a regular expression longer than anybody waits."""

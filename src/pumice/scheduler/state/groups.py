@@ -11,7 +11,8 @@ from pumice.scheduler.state.resources import NOTHING, Vector, add, repack, subtr
 from pumice.scheduler.state.scheduling_queue import SchedulingQueue
 from pumice.wire.names import DEFAULT_QUEUE, GROUP_NAME, GROUP_NAME_VOLCANO, QUEUE_NAME, ROOT_QUEUE
 from pumice.wire.objects import Pod
-from pumice.wire.volcano import PENDING, PodGroup, PriorityClass, Queue, group_name_for, seconds
+from pumice.wire.times import seconds
+from pumice.wire.volcano import PENDING, PodGroup, PriorityClass, Queue, group_name_for
 from pumice.wire.without_effect import Row, Shown, asked_by_pod
 
 # -- the tree of queues: what each holds together with those below it, kept up to date ---------------------------------

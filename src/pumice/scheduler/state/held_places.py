@@ -17,7 +17,7 @@ from pumice.scheduler.state.ledger import Ledger, Placement
 from pumice.scheduler.state.resources import Request
 from pumice.scheduler.state.scheduling_queue import SchedulingQueue
 from pumice.wire.held_places import LONGEST, HeldPlace, parse_held_places
-from pumice.wire.volcano import moment
+from pumice.wire.times import moment
 
 NOTHING = Request((), (0, 0))
 AT_ONCE: Final = 2048

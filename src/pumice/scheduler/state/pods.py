@@ -24,7 +24,7 @@ from pumice.scheduler.state.tasks import DONE_STATUSES, Gate, Status, moving, na
 from pumice.wire.kubernetes import DEVICES_REFUSED
 from pumice.wire.names import QUEUE_GATE, QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
 from pumice.wire.objects import Pod
-from pumice.wire.volcano import seconds
+from pumice.wire.times import seconds
 
 # -- usage by pods that no queue of ours pays for: of other schedulers, or bound by hand -------------------------------
 

@@ -11,6 +11,7 @@ from pumice.scheduler.state.claim_charges import Part
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.ledger import Ledger
 from pumice.scheduler.state.resources import CLASS_COUNT, NOTHING, Vector, add, of_claims, shared, subtract, vector
+from pumice.wire.times import seconds
 from pumice.wire.volcano import (
     FIFO,
     NO_GROUPS,
@@ -21,7 +22,6 @@ from pumice.wire.volcano import (
     hierarchy_of,
     hierarchy_problem,
     node_groups_of,
-    seconds,
 )
 from pumice.wire.without_effect import Row, asked_by_queue
 

@@ -18,7 +18,7 @@ from pumice.scheduler.state.terms import Features
 from pumice.wire.names import CHECKPOINTED_AT, COOLDOWN_TIME, MOVE, PREEMPTABLE, REVOCABLE_ZONE
 from pumice.wire.objects import Pod
 from pumice.wire.quantity import parse_duration
-from pumice.wire.volcano import seconds
+from pumice.wire.times import seconds
 
 # -- statuses, and where each may lead ---------------------------------------------------------------------------------
 

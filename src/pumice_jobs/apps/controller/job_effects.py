@@ -20,6 +20,7 @@ from pumice.wire import kinds, volcano
 from pumice.wire.batch import Job, JobPod, WrittenJob
 from pumice.wire.names import OUT_OF_SYNC
 from pumice.wire.objects import convert
+from pumice.wire.times import seconds, stamp
 from pumice.wire.volcano import PodGroup
 from pumice_jobs.apps.controller.job_store import JobStore, Known
 from pumice_jobs.controllers.job.effects import DeleteJob, DropGroup, DropPod, Effect, Ensure, Follow, Require, event
@@ -161,7 +162,7 @@ class Effects:
                     problems.append(error)
 
         if not self.store.pods_of(known) and not known.status.version:
-            created = volcano.seconds(known.job.metadata.creation_timestamp)
+            created = seconds(known.job.metadata.creation_timestamp)
             self.latency.observe(max(0.0, self.clock.now() - created) * 1000)
         await asyncio.gather(*map(one, wanted))
         if problems:
@@ -197,7 +198,7 @@ class Effects:
         except ApiError as error:
             if not await self._is_gone(error, kinds.PODS, meta.name, meta.namespace, meta.uid):
                 raise
-        self.store.dropped_pod(effect.pod, volcano.stamp(self.clock.now()))
+        self.store.dropped_pod(effect.pod, stamp(self.clock.now()))
 
     async def make_sure(self, known: Known) -> None:
         """Ask for what only an answer told of: it may have gone while no watch was heard."""

@@ -31,7 +31,7 @@ from pumice.wire.kubernetes import COMPONENT
 from pumice.wire.nvidia_vgpu import group_key
 from pumice.wire.objects import Meta, Quantities, Resources
 from pumice.wire.share_hours import DAY, KEPT_DAYS, Day, clean, config_map_of, parse, render
-from pumice.wire.volcano import seconds
+from pumice.wire.times import seconds
 from pumice_jobs.controllers.claimed_shares import Published, held_of
 from pumice_jobs.controllers.share_hours import Accountant, ShareOwner, Use
 

@@ -19,8 +19,9 @@ from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue
 from pumice.wire import names
 from pumice.wire.batch import PENDING, RESTARTING, Job, JobPod, Task, Volume
 from pumice.wire.kinds import PERSISTENT_VOLUME_CLAIMS, PODS
+from pumice.wire.times import seconds, stamp
 from pumice.wire.volcano import PENDING as GROUP_PENDING
-from pumice.wire.volcano import POD_GROUPS, PodGroup, seconds, stamp
+from pumice.wire.volcano import POD_GROUPS, PodGroup
 from pumice_jobs.controllers.job import group as groups
 from pumice_jobs.controllers.job import phases
 from pumice_jobs.controllers.job.defaults import template

@@ -9,7 +9,8 @@ from typing import Final
 from pumice.wire import names
 from pumice.wire.batch import RESTARTING, Container, Job, JobPod, Policy, Task
 from pumice.wire.quantity import parse_duration
-from pumice.wire.volcano import PodGroup, seconds
+from pumice.wire.times import seconds
+from pumice.wire.volcano import PodGroup
 from pumice_jobs.controllers.job.phases import (
     LIVING,
     RESTART_JOB,

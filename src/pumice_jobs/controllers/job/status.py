@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from pumice.wire.batch import PENDING, Job, JobCondition, JobPod, JobState, JobStatus, TaskState, WrittenJob
-from pumice.wire.volcano import seconds, stamp
+from pumice.wire.times import seconds, stamp
 from pumice_jobs.controllers.job.requests import task_of
 
 _PHASES, _UNKNOWN = ("Pending", "Running", "Succeeded", "Failed"), "Unknown"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
+from pumice.wire.times import stamp
 from pumice_lab.apiserver.auth import AUDIENCE, BOUND
 from pumice_lab.apiserver.errors import (
     FieldProblem,
@@ -33,11 +33,10 @@ def answer(call: Call) -> Response:
     audiences = spec.get("audiences") or [AUDIENCE]
     bound = _bound(call, reference) if reference else {}
     token, expires = call.tokens.issue(target.namespace, target.name, account["metadata"]["uid"], audiences, seconds, bound)
-    when = datetime.fromtimestamp(int(expires), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     metadata = {"name": target.name, "namespace": target.namespace, "creationTimestamp": call.backend.now()}
     return reply({"kind": _KIND, "apiVersion": f"{_GROUP}/v1", "metadata": metadata,
                   "spec": {**spec, "expirationSeconds": seconds, "audiences": audiences},
-                  "status": {"token": token, "expirationTimestamp": when}}, 201)  # fmt: skip
+                  "status": {"token": token, "expirationTimestamp": stamp(expires)}}, 201)  # fmt: skip
 
 
 def _problems(seconds: int, reference: Json) -> list[FieldProblem]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pumice.wire.kubectl_columns import duration_since, human, parse_time, pod_cells
+from pumice.wire.kubectl_columns import duration_since, human, pod_cells
+from pumice.wire.times import seconds
 from pumice_lab.apiserver.strategies.base import at
 from pumice_lab.apiserver.tables import settings
 from pumice_lab.apiserver.tables.printer import (
@@ -111,8 +112,7 @@ def _job(value: Json, now: float) -> list[Any]:
     goal = str(wanted) if wanted is not None else (f"1 of {parallel}" if parallel > 1 else "1")
     took = ""
     if status.get("startTime"):
-        end = parse_time(status["completionTime"]) if status.get("completionTime") else now
-        took = human(end - parse_time(status["startTime"]))
+        took = human((seconds(status.get("completionTime")) or now) - seconds(status["startTime"]))
     names, images = _containers(value)
     return [name_of(value), state, f"{status.get('succeeded', 0)}/{goal}", took, age_of(value, now), names, images,
             selector_text(spec.get("selector"))]  # fmt: skip

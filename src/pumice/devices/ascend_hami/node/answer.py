@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Final
 
 from pumice.effects.vocabulary import MakeDirectory, NodeEffect, PatchNode
@@ -15,6 +15,7 @@ from pumice.ports.cards import CardFacts
 from pumice.wire import names, variables
 from pumice.wire.ascend_hami import RegisteredNpu, RuntimeNpu, handshake_key, register_key, render_npu_register
 from pumice.wire.objects import Node
+from pumice.wire.times import seconds
 
 REPORT_EVERY: Final = 30.0
 RING: Final = 4
@@ -86,8 +87,8 @@ class Handshake:
         found = node.metadata.annotations.get(self._key, "")
         if found == self._text and monotonic - self._written < REPORT_EVERY:
             return []
-        local = datetime.fromisoformat(stamp.replace("Z", "+00:00")).astimezone() + timedelta(seconds=self._offset)
-        self._written, self._text = monotonic, local.strftime("Reported_%Y.%m.%d %H:%M:%S")
+        local = time.localtime(seconds(stamp) + self._offset)
+        self._written, self._text = monotonic, time.strftime("Reported_%Y.%m.%d %H:%M:%S", local)
         return [PatchNode({self._key: self._text})]
 
 

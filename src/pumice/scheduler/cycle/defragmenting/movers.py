@@ -15,7 +15,7 @@ from pumice.scheduler.state.jobs import Task
 from pumice.scheduler.state.state import State
 from pumice.scheduler.state.tasks import Status
 from pumice.wire.names import CHECKPOINTED_AT, MOVE, PREEMPTABLE
-from pumice.wire.volcano import moment
+from pumice.wire.times import moment
 
 MIN_AGE = 300.0
 """Seconds for which a pod has run at least before it is moved."""

@@ -23,6 +23,7 @@ from pumice.wire import kinds, volcano
 from pumice.wire.held_shares import cards_of, owner_of, request_of, shares_of
 from pumice.wire.objects import Meta, OwnerReference
 from pumice.wire.share_hours import DAY, config_map_of
+from pumice.wire.times import stamp
 from pumice_jobs.apps.controller.daemon import Controller, Settings
 
 SYSTEM = "volcano-system"
@@ -65,7 +66,7 @@ class World:
         await self.cluster.create(kinds.PODS, made, "default")
 
     async def finish(self, name: str) -> None:
-        ended = {"name": "main", "state": {"terminated": {"exitCode": 0, "finishedAt": volcano.stamp(self.clock.now())}}}
+        ended = {"name": "main", "state": {"terminated": {"exitCode": 0, "finishedAt": stamp(self.clock.now())}}}
         body = {"status": {"phase": "Succeeded", "containerStatuses": [ended]}}
         await self.cluster.patch(kinds.PODS, name, body, "default", subresource="status")
 
