@@ -20,6 +20,7 @@ import grpc
 from kit.node_world import FakeKubelet
 from kit.virtual_time import under_way
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
+from pumice.adapters.regular_files import replace_file
 from pumice_lab.kubelet.devices import cdi
 from pumice_lab.kubelet.devices.checkpoint import allocation_from
 from pumice_lab.runtime.spec import StartFailed
@@ -60,9 +61,8 @@ class PodDevices:
                   "DeviceIDs": {"-1": sorted(allocated.ids)},
                   "AllocResp": base64.b64encode(allocated.response.SerializeToString()).decode()}
                  for (uid, name), allocated in self.entries.items()]  # fmt: skip
-        draft = folder / ".tmp-checkpoint"
-        draft.write_text(json.dumps({"Data": {"PodDeviceEntries": found, "RegisteredDevices": {}}, "Checksum": 1}))
-        draft.rename(folder / "kubelet_internal_checkpoint")
+        content = json.dumps({"Data": {"PodDeviceEntries": found, "RegisteredDevices": {}}, "Checksum": 1})
+        replace_file(folder / "kubelet_internal_checkpoint", content.encode(), 0o644, durable=False)
 
     def forget(self, uid: str) -> None:
         self.entries = {key: allocated for key, allocated in self.entries.items() if key[0] != uid}

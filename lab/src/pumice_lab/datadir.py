@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import zlib
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pumice.adapters.regular_files import replace_file, try_lock
 from pumice.cli.daemon import is_held, kubeconfig_of, lock_of
 from pumice.cli.page_link import FACTS, TOKEN
 from pumice.model.errors import BadInput
@@ -76,12 +76,10 @@ class DataDir:
         except OSError as error:
             raise BadInput(f"data dir {self.root}: {error.strerror}; name another with --data-dir") from error
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+            if not try_lock(lock):
                 pid = (self.facts() or {}).get("pid", "?")
                 raise BadInput(f"data dir {self.root} belongs to a running cluster (pid {pid}); "
-                               "stop it with `pumice down` or name another with --data-dir") from error
+                               "stop it with `pumice down` or name another with --data-dir")
             self._forget_the_last_holder()
             yield
         finally:
@@ -110,9 +108,7 @@ class DataDir:
         return facts if isinstance(facts, dict) else None
 
     def write_facts(self, facts: dict[str, Any]) -> None:
-        draft = self.facts_file.with_name(".cluster.json.new")
-        draft.write_text(json.dumps(facts, indent=2) + "\n")
-        draft.rename(self.facts_file)
+        replace_file(self.facts_file, f"{json.dumps(facts, indent=2)}\n".encode(), 0o644, durable=False)
 
 
 # -- The state of the scheduler of a cluster of this machine, from its pages ----------------------------------------

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import yaml
 
+from pumice.adapters.regular_files import replace_file
 from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.clock import Clock
 from pumice_lab.free_ports import free_port
@@ -138,10 +139,7 @@ def kubeconfig(pki: Pki, server: str, path: Path) -> Path:
         "users": [{"name": "admin", "user": {"token": pki.admin_token}}],
         "contexts": [{"name": "pumice", "context": {"cluster": "pumice", "user": "admin", "namespace": "default"}}],
     }  # fmt: skip
-    draft = path.with_name(path.name + ".new")
-    draft.touch(mode=0o600)
-    draft.write_text(yaml.safe_dump(config, sort_keys=False))
-    draft.rename(path)
+    replace_file(path, yaml.safe_dump(config, sort_keys=False).encode(), 0o600, durable=False)
     return path
 
 

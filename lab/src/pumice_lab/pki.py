@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pumice.adapters.certificates import Pair, make_authority, make_server, new_key
+from pumice.adapters.regular_files import replace_file
 
 VALID = datetime.timedelta(days=3650)
 
@@ -47,13 +47,13 @@ def ensure_pki(directory: Path, addresses: Sequence[str], now: datetime.datetime
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     token_file = directory / "admin.token"
     if not token_file.exists():
-        _write_private(token_file, secrets.token_urlsafe(24).encode())
+        replace_file(token_file, secrets.token_urlsafe(24).encode(), 0o600, durable=False)
     pki = Pki(directory, token_file.read_text())
     if not pki.ca.exists():
         _make_authority(pki, now)
     issue(pki, "server", addresses, now)
     if not pki.service_account_key.exists():
-        _write_private(pki.service_account_key, new_key())
+        replace_file(pki.service_account_key, new_key(), 0o600, durable=False)
     return pki
 
 
@@ -70,7 +70,7 @@ def issue(pki: Pki, name: str, addresses: Sequence[str], now: datetime.datetime)
 
 def _make_authority(pki: Pki, now: datetime.datetime) -> None:
     made = make_authority("pumice-cluster-ca", now, VALID)
-    _write_private(pki.ca_key, made.key)
+    replace_file(pki.ca_key, made.key, 0o600, durable=False)
     pki.ca.write_bytes(made.certificate)
 
 
@@ -78,14 +78,5 @@ def _make_server(pki: Pki, certificate_file: Path, key_file: Path, addresses: Se
                  now: datetime.datetime) -> None:
     authority = Pair(pki.ca.read_bytes(), pki.ca_key.read_bytes())
     made = make_server(authority, "pumice-cluster", addresses, now, VALID)
-    _write_private(key_file, made.key)
+    replace_file(key_file, made.key, 0o600, durable=False)
     certificate_file.write_bytes(made.certificate)
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    """Write a secret so that it is never readable by others, nor half there after a crash."""
-    draft = path.with_name(path.name + ".new")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    draft.rename(path)

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from pumice.adapters.regular_files import replace_link
 from pumice.model.errors import Unavailable
 
 _DIVIDES = re.compile(r"[ :;$]")
@@ -51,10 +52,5 @@ def _ours(place: Path, user: int) -> bool:
 
 
 def _point(link: Path, folder: Path) -> None:
-    """Let the link lead to the folder, at every moment for whoever loads through it."""
-    if link.is_symlink() and os.readlink(link) == str(folder):
-        return
-    draft = link.with_name(f".{link.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    draft.symlink_to(folder)
-    draft.rename(link)
+    if not link.is_symlink() or os.readlink(link) != str(folder):
+        replace_link(link, str(folder))

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 MOST = 64 << 20
 """Bytes; none of the files that we read whole comes near it."""
@@ -28,9 +29,16 @@ def content_of(path: Path, most: int = MOST) -> bytes:
 
 
 def replace_file(path: Path, content: bytes, mode: int, *, draft: Path | None = None, durable: bool = True) -> None:
-    """Write a draft beside the file, sync it, and rename it there: whoever has the old file open or mapped keeps it, and a reader
-    meets the old one or the new one whole. ``draft``: its path, where only one process at a time writes, so that one that was
-    killed leaves at most one. Raises OSError; then the old file stands."""
+    """``replacing`` with this content."""
+    with replacing(path, mode, draft=draft, durable=durable) as out:
+        out.write(content)
+
+
+@contextmanager
+def replacing(path: Path, mode: int, *, draft: Path | None = None, durable: bool = True) -> Iterator[IO[bytes]]:
+    """Open a draft beside the file; when it is written, sync it and rename it there: whoever has the old file open or mapped
+    keeps it, and a reader meets the old one or the new one whole. ``draft``: its path, where only one process at a time writes,
+    so that one that was killed leaves at most one. Raises OSError; then the old file stands."""
     if draft is None:
         import tempfile  # slow to load for a program that waits to start
 
@@ -38,10 +46,10 @@ def replace_file(path: Path, content: bytes, mode: int, *, draft: Path | None = 
         draft = Path(name)
     else:
         draft.unlink(missing_ok=True)
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as out:
-            out.write(content)
+            yield out
             out.flush()
             os.fchmod(out.fileno(), mode)
             if durable:
@@ -51,6 +59,14 @@ def replace_file(path: Path, content: bytes, mode: int, *, draft: Path | None = 
         with suppress(OSError):
             draft.unlink()
         raise
+
+
+def replace_link(link: Path, target: str) -> None:
+    """Let the link lead there; at every moment it leads somewhere for whoever opens through it."""
+    draft = link.with_name(f".{link.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(target)
+    draft.rename(link)
 
 
 @contextmanager

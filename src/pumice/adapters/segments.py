@@ -5,10 +5,11 @@ One process at a time writes a folder: two would delete each other's open files.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 from pathlib import Path
+
+from pumice.adapters.regular_files import try_lock
 
 SUFFIX = ".pumice-journal"
 LOCK = ".lock"
@@ -66,11 +67,9 @@ class Segments:
             return
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not try_lock(lock):
             os.close(lock)
-            raise OSError("another scheduler writes its journal into this folder; give each one its own") from None
+            raise OSError("another scheduler writes its journal into this folder; give each one its own")
         self._lock = lock
 
     def _make_place(self, more: int) -> None:

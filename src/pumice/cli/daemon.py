@@ -6,7 +6,6 @@ The cluster of ``pumice up``: where it lies, whether it runs, and the option of 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -17,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from pumice.adapters.regular_files import try_lock
 from pumice.cli import flags
 from pumice.model.errors import BadInput
 from pumice.wire import variables
@@ -183,12 +183,9 @@ def is_held(data_dir: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(lock)
     finally:
         os.close(lock)
-    return False
 
 
 def shown_default() -> str:

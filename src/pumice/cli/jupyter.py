@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+from pumice.adapters.regular_files import replace_file
 from pumice.cli import flags
 from pumice.local.request import Request, parse_cards, parse_priority, parse_shares
 from pumice.model.errors import BadInput, Unavailable
@@ -112,8 +113,5 @@ def _data_directory(environment: os._Environ[str] | dict[str, str], platform: st
 
 
 def _write(folder: Path, spec: dict[str, Any]) -> None:
-    """Write kernel.json beside its place and rename it: a launcher that reads meanwhile sees the old kernel or the new one."""
     folder.mkdir(parents=True, exist_ok=True)
-    new = folder / ".kernel.json.new"
-    new.write_text(json.dumps(spec, indent=1) + "\n", "utf-8")
-    os.replace(new, folder / "kernel.json")
+    replace_file(folder / "kernel.json", f"{json.dumps(spec, indent=1)}\n".encode(), 0o644, durable=False)

@@ -21,6 +21,7 @@ from typing import NoReturn
 from pumice.adapters.bookings.book import Booking, living, opened
 from pumice.adapters.region.reader import read_region
 from pumice.adapters.region.writer import write_feedback, write_pulse
+from pumice.adapters.regular_files import try_lock
 from pumice.model.errors import PumiceError
 from pumice.node.feedback import WAIT, Tenant, feedback
 from pumice.ports.region import BadRegion
@@ -117,10 +118,8 @@ def main(directory: Path) -> NoReturn:
     lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     with contextlib.suppress(PermissionError):  # another user's, who has opened it already
         os.fchmod(lock, 0o666)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise SystemExit(0) from None
+    if not try_lock(lock):
+        raise SystemExit(0)
     os.chdir("/")
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     while True:

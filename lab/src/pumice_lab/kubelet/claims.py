@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import grpc
 
 from pumice.adapters.kubelet.proto import draplugin_pb2 as dra
 from pumice.adapters.kubelet.proto import pluginregistration_pb2 as reg
+from pumice.adapters.regular_files import replace_file
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster
 from pumice.wire.kinds import RESOURCE_CLAIMS, RESOURCE_SLICES
@@ -251,9 +251,8 @@ class ClaimManager:
     def _save(self) -> None:
         data = json.dumps({"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1",
                            "ClaimInfoStateList": [_rendered(info) for info in self.claims.values()]})  # fmt: skip
-        draft = self.folder / f".{CHECKPOINT}.new"
-        draft.write_text(json.dumps({"Data": data, "Checksum": zlib.crc32(data.encode())}))
-        os.replace(draft, self.folder / CHECKPOINT)
+        content = json.dumps({"Data": data, "Checksum": zlib.crc32(data.encode())})
+        replace_file(self.folder / CHECKPOINT, content.encode(), 0o644, durable=False)
 
     def load(self) -> None:
         """Take over what an earlier one has remembered."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pumice.adapters.regular_files import replace_file
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire.kinds import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, SERVICE_ACCOUNTS
@@ -275,12 +276,7 @@ def _write_files(place: Path, files: Files) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if _holds(path, content):
             continue
-        draft = path.with_name(f".{path.name}.new")
-        draft.unlink(missing_ok=True)
-        with draft.open("xb") as file:
-            file.write(content)
-        draft.chmod(mode)
-        draft.replace(path)  # a reader sees the old file or the new one
+        replace_file(path, content, mode, draft=path.with_name(f".{path.name}.new"), durable=False)
     wanted = {place / name for name in files}
     for path in [p for p in place.rglob("*") if p.is_file() and p not in wanted]:
         path.unlink()

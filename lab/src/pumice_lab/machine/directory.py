@@ -11,7 +11,6 @@ import ctypes
 import errno
 import mmap
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from pumice.adapters.regular_files import replacing
 from pumice.model.amount import MIB
 from pumice_lab.machine import layout
 from pumice_lab.machine.native import MachineError, control, library_path, runtime_libraries
@@ -55,23 +55,17 @@ def create(model: MachineModel, directory: Path | str) -> Machine:
     final = directory / "state"
     if final.exists():
         raise MachineError(f"{directory}: there is an emulated machine already; remove the directory first")
-    temporary = None
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=".state-", dir=directory)
-        with os.fdopen(descriptor, "r+b") as file:
+        with replacing(final, 0o666, durable=False) as file:  # every process of the machine, whatever its user
             # Every block now: a full disk must be an error here, not a SIGBUS in a program that maps the file later.
             os.posix_fallocate(file.fileno(), 0, layout.SIZE)
             with mmap.mmap(file.fileno(), layout.SIZE) as memory:
                 _write(model, memory)
                 memory.flush()
-        os.chmod(temporary, 0o666)  # every process of the machine, whatever its user
-        place_tool(directory, "nvidia-smi", "the cards")
-        place_mps(directory)
-        os.rename(temporary, final)
+            place_tool(directory, "nvidia-smi", "the cards")
+            place_mps(directory)
     except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
         reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
         raise MachineError(f"{directory}: the emulated machine cannot be made: {reason}") from None
     return open_machine(directory)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import mmap
-import os
-import tempfile
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +15,7 @@ from ctypes import Structure, c_char, c_int32, c_uint32, c_uint64, sizeof
 from dataclasses import dataclass
 from pathlib import Path
 
+from pumice.adapters.regular_files import replace_file
 from pumice.model.hardware.npu import DriverChip, Size, driver_chips
 from pumice.ports.slices import UNOPENED
 from pumice_lab.machine.document import nearest
@@ -57,11 +56,7 @@ def create_npus(chips: Sequence[str], directory: Path | str, name: str = "machin
     try:
         directory.mkdir(parents=True, exist_ok=True)
         place_tool(directory, "npu-smi", "the NPUs")
-        descriptor, draft = tempfile.mkstemp(prefix=".npus-", dir=directory)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(bytes(state))
-        os.chmod(draft, 0o666)  # every process of the machine, whatever its user
-        os.rename(draft, final)
+        replace_file(final, bytes(state), 0o666, durable=False)  # every process of the machine, whatever its user
     except OSError as error:
         raise MachineError(f"{directory}: the emulated NPUs cannot be made: {error.strerror}") from None
 

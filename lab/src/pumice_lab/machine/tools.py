@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from pumice.adapters.regular_files import replace_file
 from pumice_lab.machine.native import MachineError, library_dir
 
 MPS_CONTROL: Final = "nvidia-cuda-mps-control"
@@ -42,10 +43,8 @@ def renew_tools(directory: Path) -> None:
         with contextlib.suppress(OSError, ValueError, IndexError):  # another user's machine is served as it is
             lines = tool.read_text().splitlines()
             if _runs_nowhere(lines[-1]):
-                draft = tool.with_name(f".{tool.name}.{os.getpid()}")
-                draft.write_text("\n".join([*lines[:-1], _exec_line(tool.name), ""]))
-                draft.chmod(0o755)
-                draft.rename(tool)
+                content = "\n".join([*lines[:-1], _exec_line(tool.name), ""]).encode()
+                replace_file(tool, content, 0o755, durable=False)
     control = directory / "bin" / MPS_CONTROL
     if control.is_symlink() and not control.exists():
         with contextlib.suppress(OSError):

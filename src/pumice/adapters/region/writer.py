@@ -16,6 +16,7 @@ from pumice.adapters.region.extension import BYTES, FILE_BYTES, MADE_LIMITS_AT, 
 from pumice.adapters.region.folders import lift_core_limits
 from pumice.adapters.region.reader import MAGIC as REGION_MAGIC
 from pumice.adapters.region.reader import V12, opened, read_header, read_region
+from pumice.adapters.regular_files import replacing
 from pumice.model.errors import Unavailable
 from pumice.ports.region import MAX_DEVICES
 
@@ -35,12 +36,11 @@ def create_region(path: Path, limits: Limits, priority: int = 1) -> None:
 
     It appears by a rename, so that nobody meets half of it. Raises Unavailable.
     """
-    draft = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True)
-        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            os.fchmod(descriptor, 0o666)  # children that run as another user share the limits
+        # children that run as another user share the limits
+        with replacing(path, 0o666, draft=path.with_name(f".{path.name}.new"), durable=False) as file:
+            descriptor = file.fileno()
             os.posix_fallocate(descriptor, 0, FILE_BYTES)
             os.pwrite(descriptor, struct.pack("<3I", MAGIC, VERSION, BYTES), OFFSET)
             os.pwrite(descriptor, struct.pack("<4iQ", 0, 1, ACTIVE, priority, 0) + _POSTED, V12.trailer)
@@ -48,9 +48,6 @@ def create_region(path: Path, limits: Limits, priority: int = 1) -> None:
             os.pwrite(descriptor, words, MADE_LIMITS_AT)  # by them a later change is known from an environment that differs
             os.pwrite(descriptor, words, V12.limits)
             os.pwrite(descriptor, struct.pack("<iIIiQ", REGION_MAGIC, 1, 2, 0, 0) + _POSTED, 0)
-        finally:
-            os.close(descriptor)
-        os.rename(draft, path)
     except OSError as error:
         raise Unavailable(f"{path}: the region cannot be made: {error.strerror}") from error
 

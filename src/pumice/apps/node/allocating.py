@@ -20,6 +20,7 @@ from typing import Any
 from pumice.adapters.kubelet.checkpoint import Recorded
 from pumice.adapters.kubelet.endpoint import PluginError
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
+from pumice.adapters.regular_files import replace_link
 from pumice.apps.node.performing import Performer, Prepare
 from pumice.apps.node.written_node import persist
 from pumice.effects.tasks import first
@@ -115,10 +116,7 @@ class AnswerLinks:
         (folder / _OWNER).symlink_to(owner)
 
     def _lead(self, number: str, target: str) -> None:
-        draft = self._path(number) / f".{_TO}"
-        draft.unlink(missing_ok=True)
-        draft.symlink_to(target)
-        draft.rename(self._path(number) / _TO)
+        replace_link(self._path(number) / _TO, target)
 
     def _path(self, number: str) -> Path:
         return Path(self._folder) / number

@@ -9,11 +9,11 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
+from pumice.adapters.regular_files import replace_file
 from pumice_lab.kubelet.devices.manager import DeviceAllocation, PodDevices
 from pumice_lab.kubelet.devices.plugin import Allocation, AnsweredMount, Device
 
@@ -29,9 +29,7 @@ def save(directory: Path, pod_devices: PodDevices, registered: dict[str, list[st
         for uid, container, resource, allocated in pod_devices
     ]  # fmt: skip
     data = {"PodDeviceEntries": entries, "RegisteredDevices": registered}
-    draft = directory / f".{NAME}.new"
-    draft.write_text(json.dumps({"Data": data, "Checksum": checksum(data)}))
-    os.replace(draft, directory / NAME)
+    replace_file(directory / NAME, json.dumps({"Data": data, "Checksum": checksum(data)}).encode(), 0o644, durable=False)
 
 
 def load(directory: Path) -> tuple[PodDevices, list[str]]:
