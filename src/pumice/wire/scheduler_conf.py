@@ -149,6 +149,14 @@ class Arguments(Mapping[str, Any]):
         number = self._number(key, "a number")
         return default if number is None else number
 
+    def weights(self, prefix: str) -> dict[str, int]:
+        """The weights of resources: 1 each but where a number says otherwise that is not negative."""
+        named = (name.strip() for name in self.text(f"{prefix}.resources").split(","))
+        keys = {"cpu": f"{prefix}.cpu", "memory": f"{prefix}.memory"}
+        keys |= {name: f"{prefix}.resources.{name}" for name in named if name}
+        found = {name: self.integer(key, 1) for name, key in keys.items()}
+        return {name: weight if weight >= 0 else 1 for name, weight in found.items()}
+
     def text(self, key: str, default: str = "") -> str:
         value = self._values.get(key)
         return default if value is None else str(value)

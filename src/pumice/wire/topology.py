@@ -70,7 +70,7 @@ class Condition(Struct, rename="camel", gc=False):
     last_transition_time: str | None = None
 
     def same(self, other: Condition) -> bool:
-        """Equal apart from the time."""
+        """Equal apart from the fields that every cycle would change (Volcano pkg/scheduler/framework/job_updater.go)."""
         return (self.type, self.status, self.reason, self.message) == (other.type, other.status, other.reason, other.message)
 
 

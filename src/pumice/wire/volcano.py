@@ -19,7 +19,7 @@ from pumice.wire import names
 from pumice.wire.objects import Meta, OwnerReference, Quantities
 from pumice.wire.quantity import parse_quantity
 from pumice.wire.times import seconds, stamp
-from pumice.wire.topology import TOPOLOGY, NetworkTopology, SubGroupPolicy
+from pumice.wire.topology import TOPOLOGY, Condition, NetworkTopology, SubGroupPolicy
 
 VOLCANO: Final = names.VOLCANO_GROUP
 
@@ -51,18 +51,8 @@ HIERARCHY: Final = "volcano.sh/hierarchy"
 HIERARCHY_WEIGHTS: Final = "volcano.sh/hierarchy-weights"
 
 
-class PodGroupCondition(Struct, rename="camel", gc=False, omit_defaults=True):
-    type: str = ""
-    status: str = ""
+class PodGroupCondition(Condition, rename="camel", gc=False, omit_defaults=True):
     transition_id: str = msgspec.field(default="", name="transitionID")
-    last_transition_time: str | None = None
-    reason: str = ""
-    message: str = ""
-
-    def same(self, other: PodGroupCondition) -> bool:
-        """Equal apart from the fields that every cycle would change (Volcano pkg/scheduler/framework/job_updater.go)."""
-        return (self.type, self.status, self.reason, self.message) == (
-            other.type, other.status, other.reason, other.message)  # fmt: skip
 
 
 class PodGroupSpec(Struct, rename="camel", gc=False):
@@ -269,11 +259,11 @@ _WORDS: Final = "Nothing of lower rank is placed on "
 
 
 def held(nodes: frozenset[str], since: float) -> PodGroupCondition:
-    return PodGroupCondition(RESERVED, "True", "", stamp(since), HELD, _WORDS + ", ".join(sorted(nodes)))
+    return PodGroupCondition(RESERVED, "True", HELD, _WORDS + ", ".join(sorted(nodes)), stamp(since))
 
 
 def given_back(reason: str, text: str, when: float) -> PodGroupCondition:
-    return PodGroupCondition(RESERVED, "False", "", stamp(when), reason, text)
+    return PodGroupCondition(RESERVED, "False", reason, text, stamp(when))
 
 
 def nodes_of(condition: PodGroupCondition) -> frozenset[str]:

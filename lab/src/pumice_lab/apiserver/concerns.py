@@ -5,12 +5,13 @@ Source: Kubernetes "Dynamic Admission Control", section "Matching requests"; pol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from pumice_lab.apiserver.backend import Backend
 from pumice_lab.apiserver.registry import Kind
+from pumice_lab.apiserver.rights import has
 from pumice_lab.apiserver.strategies.expressions import GROUP
 from pumice_lab.requirements import matches_selector
 
@@ -82,12 +83,7 @@ def _covers(rule: Json, write: Write) -> bool:
     named = named or (bool(write.subresource) and (f"*/{write.subresource}" in resources or f"{kind.plural}/*" in resources))
     scope, names = rule.get("scope", "*"), rule.get("resourceNames")
     return (
-        named and _has(rule, "operations", write.operation) and _has(rule, "apiGroups", kind.group)
-        and _has(rule, "apiVersions", kind.version) and (scope == "*" or (scope == "Namespaced") == kind.namespaced)
+        named and has(rule, "operations", write.operation) and has(rule, "apiGroups", kind.group)
+        and has(rule, "apiVersions", kind.version) and (scope == "*" or (scope == "Namespaced") == kind.namespaced)
         and (not names or write.metadata.get("name") in names)
     )  # fmt: skip
-
-
-def _has(rule: Mapping[str, Any], field: str, word: str) -> bool:
-    words = rule.get(field) or ()
-    return "*" in words or word in words

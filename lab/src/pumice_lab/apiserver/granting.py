@@ -6,14 +6,14 @@ Source: Kubernetes "Using RBAC Authorization", section "Privilege escalation pre
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pumice_lab.apiserver.errors import forbidden, not_found
 from pumice_lab.apiserver.http_types import User
 from pumice_lab.apiserver.registry import Kind
-from pumice_lab.apiserver.rights import GROUP, UNBOUNDED, Act, Rights, Rule, covers
+from pumice_lab.apiserver.rights import GROUP, UNBOUNDED, Act, Rights, Rule, covers, has
 
 Json = dict[str, Any]
 COMBINATIONS: Final = 20_000
@@ -95,7 +95,7 @@ def _missing(rule: Rule, held: Sequence[Rule]) -> Iterator[str]:
     verbs = rule.get("verbs") or ()
     names = rule.get("resourceNames") or ()
     for group in rule.get("apiGroups") or ():
-        there = [each for each in held if _names(each, "apiGroups", group)]
+        there = [each for each in held if has(each, "apiGroups", group)]
         for resource in rule.get("resources") or ():
             acts = {verb: [Act(verb, group, resource, name=name) for name in names or ("",)] for verb in verbs}
             lacking = [verb for verb in verbs if not all(any(covers(each, act) for each in there) for act in acts[verb])]
@@ -106,11 +106,6 @@ def _missing(rule: Rule, held: Sequence[Rule]) -> Iterator[str]:
         lacking = [verb for verb in verbs if not any(covers(each, Act(verb, path=path)) for each in held)]
         if lacking:
             yield f'{{NonResourceURLs:["{path}"], Verbs:[{_quoted(lacking)}]}}'
-
-
-def _names(rule: Mapping[str, Any], field: str, word: str) -> bool:
-    words = rule.get(field) or ()
-    return "*" in words or word in words
 
 
 def _quoted(words: Sequence[str]) -> str:

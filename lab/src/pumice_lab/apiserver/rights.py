@@ -139,7 +139,7 @@ def _is(subject: Mapping[str, Any], user: User, namespace: str) -> bool:
 
 def covers(rule: Rule, act: Act) -> bool:
     """Return whether a rule allows that; a star in the act asks for a star."""
-    if not _has(rule, "verbs", act.verb):
+    if not has(rule, "verbs", act.verb):
         return False
     if act.path:
         return any(url == act.path or (url.endswith("*") and act.path.startswith(url[:-1]))
@@ -148,10 +148,11 @@ def covers(rule: Rule, act: Act) -> bool:
     resources = rule.get("resources") or ()
     named = "*" in resources or act.resource in resources or (slash and f"*/{subresource}" in resources)
     only = rule.get("resourceNames")
-    return bool(named) and _has(rule, "apiGroups", act.group) and (not only or act.name in only)
+    return bool(named) and has(rule, "apiGroups", act.group) and (not only or act.name in only)
 
 
-def _has(rule: Rule, field: str, word: str) -> bool:
+def has(rule: Rule, field: str, word: str) -> bool:
+    """Return whether the rule's field names the word, or everything by a star."""
     words = rule.get(field) or ()
     return "*" in words or word in words
 

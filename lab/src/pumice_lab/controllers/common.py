@@ -10,6 +10,7 @@ from typing import Any
 
 from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue
 from pumice.ports.cluster import Resource
+from pumice.wire.kinds import PODS
 from pumice.wire.objects import condition, is_ready
 from pumice.wire.times import seconds, stamp
 from pumice_lab.requirements import matches_selector
@@ -130,6 +131,11 @@ def with_condition(obj: View, kind: str, status: str, reason: str, message: str,
         entry["lastUpdateTime"] = before.get("lastUpdateTime") if unchanged else stamp(now)
     others = [dict(c) for c in (obj.get("status") or {}).get("conditions") or () if c.get("type") != kind]
     return [*others, dict(before) if unchanged else entry]
+
+
+def delete_pod(pod: View, grace: int | None = None) -> Delete:
+    meta = pod["metadata"]
+    return Delete(PODS, meta["namespace"], meta["name"], meta["uid"], grace=grace)
 
 
 def share_of(value: int | str | None, total: int, default: str, *, up: bool) -> int:

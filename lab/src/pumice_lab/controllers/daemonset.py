@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pumice.effects.vocabulary import Create, Delete, Requeue
+from pumice.effects.vocabulary import Create, Requeue
 from pumice.wire.kinds import DAEMON_SETS, PODS
 from pumice.wire.objects import is_ready
 from pumice_lab.controllers.common import (
@@ -16,6 +16,7 @@ from pumice_lab.controllers.common import (
     Json,
     View,
     available_in,
+    delete_pod,
     is_deleting,
     owned_by,
     owner_reference,
@@ -48,7 +49,7 @@ def reconcile(ds: View, nodes: Sequence[View], pods: Sequence[View], now: float)
             actions += _one_per_node(ds, node, on.get(node, []), current)
         for node, there in on.items():
             if node not in wanted:
-                actions += [_delete(pod) for pod in there if not is_deleting(pod)]
+                actions += [delete_pod(pod) for pod in there if not is_deleting(pod)]
         actions += _update(ds, [pod for node in wanted for pod in on.get(node, [])], current)
     status = _status(ds, wanted, on, current, now)
     return [*actions, *status_patch(DAEMON_SETS, ds, status)]
@@ -58,10 +59,10 @@ def _one_per_node(ds: View, node: str, there: Sequence[View], current: str) -> l
     failed = [pod for pod in there if phase(pod) in ("Failed", "Succeeded") and not is_deleting(pod)]
     living = [pod for pod in there if phase(pod) not in ("Failed", "Succeeded")]
     if failed:
-        return [*(_delete(pod) for pod in failed), Requeue(RETRY_FAILED)]
+        return [*(delete_pod(pod) for pod in failed), Requeue(RETRY_FAILED)]
     if living:  # a pod that still ends keeps its place
         extra = sorted((p for p in living if not is_deleting(p)), key=lambda p: p["metadata"].get("creationTimestamp", ""))
-        return [_delete(pod) for pod in extra[1:]]
+        return [delete_pod(pod) for pod in extra[1:]]
     meta, template = ds["metadata"], ds["spec"]["template"]
     pod = pod_from(template, owner_reference(ds, "apps/v1", "DaemonSet"), meta["namespace"], f"{meta['name']}-", {HASH: current})
     pod["spec"]["nodeName"] = node
@@ -80,12 +81,7 @@ def _update(ds: View, pods: Sequence[View], current: str) -> list[Action]:
     old = [p for p in pods if (p["metadata"].get("labels") or {}).get(HASH) != current and not is_deleting(p)]
     broken = [pod for pod in old if not is_ready(pod)]
     good = [pod for pod in old if is_ready(pod)][: max(0, max(1, limit) - away)]
-    return [_delete(pod) for pod in (*broken, *good)]
-
-
-def _delete(pod: View) -> Delete:
-    meta = pod["metadata"]
-    return Delete(PODS, meta["namespace"], meta["name"], meta["uid"])
+    return [delete_pod(pod) for pod in (*broken, *good)]
 
 
 def _status(ds: View, wanted: set[str], on: Mapping[str, Sequence[View]], current: str, now: float) -> Json:

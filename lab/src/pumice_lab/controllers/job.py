@@ -19,6 +19,7 @@ from pumice_lab.controllers.common import (
     Json,
     View,
     claimed,
+    delete_pod,
     is_deleting,
     owned_by,
     owner_reference,
@@ -28,7 +29,6 @@ from pumice_lab.controllers.common import (
 )
 from pumice_lab.controllers.job_pods import (
     Seen,
-    delete,
     failure_rule,
     indexed,
     manage,
@@ -145,7 +145,7 @@ def _restarts_too_often(spec: View, own: Sequence[View]) -> bool:
 def _finish(job: View, verdict: Verdict, status: Json, seen: Seen, now: float) -> list[Action]:
     """First what the end will be, and the end itself once no pod is left that runs."""
     early, left = FIRST_TOLD[verdict.kind], len(seen.active) + len(seen.ending)
-    deletes = [delete(pod) for pod in seen.active]
+    deletes = [delete_pod(pod) for pod in seen.active]
     conditions = with_condition(job, early, "True", verdict.reason, verdict.message, now)
     status |= {"conditions": conditions, "active": None, "ready": 0, "terminating": left}
     if verdict.kind == "Failed" and not holds(job, early):
@@ -165,7 +165,7 @@ def _finish(job: View, verdict: Verdict, status: Json, seen: Seen, now: float) -
 def _suspend(job: View, status: Json, seen: Seen, now: float) -> list[Action]:
     status |= {"active": None, "ready": 0, "startTime": None, "terminating": len(seen.active) + len(seen.ending)}
     status["conditions"] = with_condition(job, "Suspended", "True", "JobSuspended", "Job suspended", now)
-    return [*(delete(pod) for pod in seen.active), *status_patch(JOBS, job, status)]
+    return [*(delete_pod(pod) for pod in seen.active), *status_patch(JOBS, job, status)]
 
 
 def _expire(job: View, now: float) -> list[Action]:

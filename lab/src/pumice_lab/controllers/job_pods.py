@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from pumice.effects.backoff import Backoff
-from pumice.effects.vocabulary import Create, Delete, Requeue
+from pumice.effects.vocabulary import Create, Requeue
 from pumice.wire.kinds import PODS
 from pumice.wire.times import seconds
 from pumice_lab.controllers.common import (
@@ -17,6 +17,7 @@ from pumice_lab.controllers.common import (
     Json,
     View,
     by_deletion_order,
+    delete_pod,
     is_active,
     is_deleting,
     owner_reference,
@@ -174,7 +175,7 @@ def manage(job: View, seen: Seen, now: float) -> list[Action]:
     spec = job["spec"]
     wanted = _wanted(spec, seen)
     if surplus := _surplus(spec, seen.active, len(seen.active) - wanted):
-        return [delete(pod) for pod in surplus[:BURST]]
+        return [delete_pod(pod) for pod in surplus[:BURST]]
     missing = min(BURST, wanted - len(seen.active) - (len(seen.ending) if replaces_failed_only(spec) else 0))
     if missing <= 0:
         return []
@@ -276,11 +277,6 @@ def completions_of(spec: View) -> int:
 
 def per_index(spec: View) -> bool:
     return indexed(spec) and spec.get("backoffLimitPerIndex") is not None
-
-
-def delete(pod: View) -> Delete:
-    meta = pod["metadata"]
-    return Delete(PODS, meta["namespace"], meta["name"], meta["uid"])
 
 
 # -- podFailurePolicy (KEP-3329), podReplacementPolicy (KEP-3939) and successPolicy (KEP-3998) of a Job ---------------

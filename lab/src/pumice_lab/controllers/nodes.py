@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pumice.effects.vocabulary import Delete, Event, Patch, Requeue
+from pumice.effects.vocabulary import Event, Patch, Requeue
 from pumice.wire.kinds import NODES, PODS
 from pumice.wire.objects import condition, is_ready
 from pumice.wire.times import seconds, stamp
-from pumice_lab.controllers.common import Action, Json, View, is_deleting, phase
+from pumice_lab.controllers.common import Action, Json, View, delete_pod, is_deleting, phase
 
 GRACE = 40.0
 QUARANTINE = 40.0  # before pods of a vanished node are removed: it may only be registering anew
@@ -59,7 +59,7 @@ def evict(node: View, pods: Sequence[View], now: float) -> list[Action]:
         if min(ends) <= now:
             actions.append(Event.on({"apiVersion": "v1", "kind": "Pod", **pod}, "Normal", "TaintManagerEviction",
                                 f"Marking for deletion Pod {meta['namespace']}/{meta['name']}"))
-            actions.append(Delete(PODS, meta["namespace"], meta["name"], meta["uid"]))
+            actions.append(delete_pod(pod))
         else:
             actions.append(Requeue(min(ends) - now))
     return actions
@@ -67,7 +67,7 @@ def evict(node: View, pods: Sequence[View], now: float) -> list[Action]:
 
 def orphans(pods: Sequence[View]) -> list[Action]:
     """Pods whose node does not exist: nobody else will ever end them."""
-    return [Delete(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"], pod["metadata"]["uid"], grace=0) for pod in pods]
+    return [delete_pod(pod, grace=0) for pod in pods]
 
 
 def _welcome_back(node: View) -> list[Action]:

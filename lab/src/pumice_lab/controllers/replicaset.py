@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pumice.effects.vocabulary import Create, Delete, Requeue
+from pumice.effects.vocabulary import Create, Requeue
 from pumice.ports.cluster import Resource
 from pumice.wire.kinds import PODS, REPLICA_SETS
 from pumice.wire.objects import condition, is_ready
@@ -19,6 +19,7 @@ from pumice_lab.controllers.common import (
     available_in,
     by_deletion_order,
     claimed,
+    delete_pod,
     is_active,
     is_deleting,
     owner_reference,
@@ -48,7 +49,7 @@ def reconcile(rs: View, pods: Sequence[View], now: float, resource: Resource = R
         actions += [Create(PODS, pod_from(spec["template"], owner, meta["namespace"], f"{meta['name']}-"))
                     for _ in range(min(wanted - len(active), BURST))]
         surplus = by_deletion_order(active)[: max(0, min(len(active) - wanted, BURST))]
-        actions += [Delete(PODS, meta["namespace"], p["metadata"]["name"], p["metadata"]["uid"]) for p in surplus]
+        actions += [delete_pod(pod) for pod in surplus]
     waits = [available_in(pod, float(spec.get("minReadySeconds") or 0), now) for pod in active]
     lacks = refused if len(active) < int(spec.get("replicas", 1)) else ""
     status = _status(rs, active, sum(w == 0.0 for w in waits)) | {"conditions": _conditions(rs, lacks, now)}

@@ -20,6 +20,7 @@ from pumice_lab.controllers.common import (
     View,
     available_in,
     controller_of,
+    delete_pod,
     is_deleting,
     owned_by,
     owner_reference,
@@ -277,9 +278,8 @@ def _policy(wanted: _Set, when: str) -> str:
 
 
 def _delete(pod: View) -> Iterator[Action]:
-    meta = pod["metadata"]
     if not is_deleting(pod):
-        yield Delete(PODS, meta["namespace"], meta["name"], meta["uid"])
+        yield delete_pod(pod)
 
 
 def _revision(pod: View) -> str:

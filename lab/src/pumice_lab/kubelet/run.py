@@ -22,7 +22,7 @@ from pumice_lab.kubelet.simulator import KubeletSimulator
 from pumice_lab.network.names import PodNames
 from pumice_lab.network.pod_network import PodNetwork
 from pumice_lab.runtime.process import ProcessRuntime
-from pumice_lab.runtime.spec import ContainerSpec, ExecSession, Exit, Runtime, StartFailed
+from pumice_lab.runtime.spec import ContainerSpec, ExecSession, Exit, Listening, Runtime, StartFailed
 
 if TYPE_CHECKING:
     from pumice_lab.kubelet.simulator import KubeletSimulator
@@ -45,16 +45,16 @@ def sleeps(spec: ContainerSpec) -> tuple[float, int] | None:
     return None
 
 
-class HollowRuntime:
+class HollowRuntime(Listening):
     """``lifetime(spec)`` gives (seconds, exit code), or None for a container that runs until it is signalled."""
 
     isolation = "hollow"
     isolation_note = ""
 
     def __init__(self, clock: Clock, lifetime: Lifetime = sleeps) -> None:
+        super().__init__()
         self.clock, self.lifetime = clock, lifetime
         self.started: list[ContainerSpec] = []
-        self._listeners: dict[str, Callable[[Exit], None]] = {}
         self._timers: dict[str, asyncio.Task[None]] = {}
 
     async def start(self, spec: ContainerSpec, on_exit: Callable[[Exit], None]) -> int:
@@ -89,15 +89,6 @@ class HollowRuntime:
 
     def console(self, container_id: str) -> None:
         return None
-
-    def running(self) -> frozenset[str]:
-        return frozenset(self._listeners)
-
-    def adopt(self, container_id: str, on_exit: Callable[[Exit], None]) -> bool:
-        if container_id not in self._listeners:
-            return False
-        self._listeners[container_id] = on_exit
-        return True
 
     async def close(self) -> None:
         for timer in list(self._timers.values()):

@@ -21,7 +21,7 @@ import pumice_lab
 from pumice_lab.runtime.console import Console
 from pumice_lab.runtime.exec_session import LocalExec
 from pumice_lab.runtime.proc import HOME, MARK, home_of, sweep
-from pumice_lab.runtime.spec import ContainerSpec, ExecSession, Exit, Mount, StartFailed
+from pumice_lab.runtime.spec import ContainerSpec, ExecSession, Exit, Listening, Mount, StartFailed
 
 log = logging.getLogger("pumice.runtime")
 HELLO_SECONDS = 30.0
@@ -30,20 +30,20 @@ ANSWER_SECONDS = 120.0  # as the kubelet waits for its runtime: a mount of a dea
 _BOOT = "import sys; sys.path[:0] = [{src!r}]; from pumice_lab.runtime import spawner; spawner.main()"
 
 
-class ProcessRuntime:
+class ProcessRuntime(Listening):
     """Use ``await ProcessRuntime.launch(directory)``, then ``close``. One may serve several nodes of one process.
 
     ``directory`` lies in the data dir; it holds one folder per container. ``isolation``: auto, mount, user or none.
     """
 
     def __init__(self, directory: Path, data_dir: Path, isolation: str) -> None:
+        super().__init__()
         self.directory, self.data_dir, self._wanted = directory, os.path.realpath(data_dir), isolation
         self.isolation, self.isolation_note = "none", ""
         self._spawner: asyncio.subprocess.Process | None = None
         self._socket: socket.socket | None = None
         self._reader: asyncio.Task[None] | None = None
         self._waiting: dict[str, asyncio.Future[int]] = {}
-        self._listeners: dict[str, Callable[[Exit], None]] = {}
         self._specs: dict[str, ContainerSpec] = {}
         self._consoles: dict[str, Console] = {}
         self._sending = asyncio.Lock()
@@ -114,15 +114,6 @@ class ProcessRuntime:
 
     def console(self, container_id: str) -> Console | None:
         return self._consoles.get(container_id)
-
-    def running(self) -> frozenset[str]:
-        return frozenset(self._listeners)
-
-    def adopt(self, container_id: str, on_exit: Callable[[Exit], None]) -> bool:
-        if container_id not in self._listeners:
-            return False
-        self._listeners[container_id] = on_exit
-        return True
 
     async def start(self, spec: ContainerSpec, on_exit: Callable[[Exit], None]) -> int:
         for mount in spec.mounts:

@@ -89,6 +89,22 @@ class Attached(Protocol):
     def unsubscribe(self, queue: asyncio.Queue[bytes | None]) -> None: ...
 
 
+class Listening:
+    """The listeners to the exits of containers that run, by container id."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[str, Callable[[Exit], None]] = {}
+
+    def running(self) -> frozenset[str]:
+        return frozenset(self._listeners)
+
+    def adopt(self, container_id: str, on_exit: Callable[[Exit], None]) -> bool:
+        if container_id not in self._listeners:
+            return False
+        self._listeners[container_id] = on_exit
+        return True
+
+
 class Runtime(Protocol):
     """Starts, signals and forgets containers. Exits are told to the listener given with ``start``."""
 

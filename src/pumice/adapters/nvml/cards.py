@@ -63,7 +63,7 @@ class NvmlCards:
 
     def driver_version(self) -> str:
         try:
-            return _text(pynvml.nvmlSystemGetDriverVersion())
+            return text(pynvml.nvmlSystemGetDriverVersion())
         except pynvml.NVMLError as error:
             raise CardsUnavailable(f"the NVIDIA driver does not tell its version: {error}") from error
 
@@ -172,12 +172,12 @@ class NvmlCards:
 
 def _facts(index: int, handle: Any) -> CardFacts:
     """Facts of one card. UUID, name and memory must be told; without the rest it can still be shared."""
-    bus_id = _text(_or(b"", lambda: pynvml.nvmlDeviceGetPciInfo(handle).busId))
+    bus_id = text(_or(b"", lambda: pynvml.nvmlDeviceGetPciInfo(handle).busId))
     nodes = _or((), lambda: pynvml.nvmlDeviceGetMemoryAffinity(handle, 1, pynvml.NVML_AFFINITY_SCOPE_NODE))
     return CardFacts(
         index=index,
-        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
-        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        uuid=text(pynvml.nvmlDeviceGetUUID(handle)),
+        name=text(pynvml.nvmlDeviceGetName(handle)),
         memory=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
         minor=_or(-1, lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle))),
         mig=_or(False, lambda: pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE),
@@ -196,7 +196,7 @@ def _capability(handle: Any) -> tuple[int, int]:
 def _reading(index: int, handle: Any) -> CardReading | None:
     try:
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-        uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+        uuid = text(pynvml.nvmlDeviceGetUUID(handle))
     except pynvml.NVMLError:
         return None
     rates = _or(None, lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))  # not told for cards in MIG mode
@@ -207,7 +207,7 @@ def _reading(index: int, handle: Any) -> CardReading | None:
         memory_total=int(memory.total),
         utilization=int(rates.gpu) if rates else -1,
         memory_utilization=int(rates.memory) if rates else -1,
-        name=_text(_or("", lambda: pynvml.nvmlDeviceGetName(handle))),
+        name=text(_or("", lambda: pynvml.nvmlDeviceGetName(handle))),
     )
 
 
@@ -216,7 +216,7 @@ def _address(handle: Any) -> int:
 
 
 def _uuid(handle: Any) -> str:
-    return _text(_or("", lambda: pynvml.nvmlDeviceGetUUID(handle)))
+    return text(_or("", lambda: pynvml.nvmlDeviceGetUUID(handle)))
 
 
 def _first_bit(words: Iterable[int]) -> int:
@@ -241,8 +241,8 @@ def _or(fallback: Any, ask: Any) -> Any:
         return fallback
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+def text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 # -- NVLinks between the cards of one machine, directly or through switches -------------------------------------------
@@ -270,8 +270,7 @@ def _end(handle: Any, link: int) -> str:
             return SWITCH
     except pynvml.NVMLError:  # older drivers tell only the address
         pass
-    address = pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId
-    return (address.decode("ascii", "replace") if isinstance(address, bytes) else str(address)).upper()
+    return text(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId).upper()
 
 
 def with_links(cards: Sequence[CardFacts], ends: Mapping[str, Mapping[str, int]]) -> tuple[CardFacts, ...]:
@@ -302,7 +301,7 @@ def processes_on(handle: Any) -> Iterator[CardProcess]:
     """Nothing where the card does not answer. In MIG mode each MIG device is asked, for then a card names its processes only to
     who may see all of them."""
     with suppress(pynvml.NVMLError):
-        card = _text(pynvml.nvmlDeviceGetUUID(handle))
+        card = text(pynvml.nvmlDeviceGetUUID(handle))
         for target in list(_mig_devices(handle)) or [handle]:
             with suppress(pynvml.NVMLError):
                 for process in pynvml.nvmlDeviceGetComputeRunningProcesses(target):
@@ -315,11 +314,11 @@ def processes_on(handle: Any) -> Iterator[CardProcess]:
 
 def instances_of(handle: Any) -> Iterator[InstanceReading]:
     with suppress(pynvml.NVMLError):
-        card = _text(pynvml.nvmlDeviceGetUUID(handle))
+        card = text(pynvml.nvmlDeviceGetUUID(handle))
         for device in _mig_devices(handle):
             with suppress(pynvml.NVMLError):
                 gpu, compute = pynvml.nvmlDeviceGetGpuInstanceId(device), pynvml.nvmlDeviceGetComputeInstanceId(device)
-                memory, uuid = pynvml.nvmlDeviceGetMemoryInfo(device), _text(pynvml.nvmlDeviceGetUUID(device))
+                memory, uuid = pynvml.nvmlDeviceGetMemoryInfo(device), text(pynvml.nvmlDeviceGetUUID(device))
                 held = int(memory.used), int(memory.total)
                 yield InstanceReading(card, uuid, *_place(handle, gpu), int(gpu), int(compute), *held)
 
@@ -341,5 +340,5 @@ def _place(handle: Any, gpu: int) -> tuple[str, int]:
             with suppress(pynvml.NVMLError_NotSupported, pynvml.NVMLError_InvalidArgument):
                 profile = pynvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, kind)
                 if profile.id == info.profileId:
-                    return _text(profile.name).removeprefix("MIG "), int(info.placement.start)
+                    return text(profile.name).removeprefix("MIG "), int(info.placement.start)
     return "", -1

@@ -15,6 +15,7 @@ from typing import Any
 
 import pynvml
 
+from pumice.adapters.nvml.cards import text
 from pumice.ports.slices import CutRefused, NoRights, Place, Slice, SliceProfile
 
 _MOST = 32
@@ -162,7 +163,7 @@ def _offered(handle: Any) -> Iterator[_Profile]:
             places = room[: count.value]
             if places:
                 starts = tuple(sorted(int(place.start) for place in places))
-                name = _text(info.name).removeprefix("MIG ")
+                name = text(info.name).removeprefix("MIG ")
                 yield _Profile(SliceProfile(name, int(places[0].size), starts), int(info.id), int(info.sliceCount))
 
 
@@ -174,7 +175,7 @@ def _devices(handle: Any) -> dict[int, tuple[tuple[str, int, bool], ...]]:
             device = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
             gpu, compute = pynvml.nvmlDeviceGetGpuInstanceId(device), pynvml.nvmlDeviceGetComputeInstanceId(device)
             busy = bool(pynvml.nvmlDeviceGetComputeRunningProcesses(device))
-            found[gpu] = (*found.get(gpu, ()), (_text(pynvml.nvmlDeviceGetUUID(device)), compute, busy))
+            found[gpu] = (*found.get(gpu, ()), (text(pynvml.nvmlDeviceGetUUID(device)), compute, busy))
         except (pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument):
             continue  # none of that number, or gone meanwhile
     return found
@@ -219,7 +220,3 @@ def _card(uuid: str) -> Any:
 def _kept(handle: Any) -> Any:
     """The handle as a value of its own, whatever the array that it lies in is used for next."""
     return ctypes.cast(handle, type(handle))
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -98,7 +98,7 @@ def _gang(cycle: Cycle, job: Job, lacks: int | None, waiting: Waiting, known: bo
     else:
         return
     type_, reason, message = said
-    found = PodGroupCondition(type_, "True", cycle.uuid, stamp(cycle.wall), reason, message)
+    found = PodGroupCondition(type_, "True", reason, message, stamp(cycle.wall), cycle.uuid)
     job.conditions = {**job.conditions, type_: found}
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pumice.scheduler.plugins.contract import NodeOrder, Scorer
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.nodes import Rows
-from pumice.scheduler.state.resources import CPU, MEMORY, PODS
+from pumice.scheduler.state.resources import PODS
 from pumice.scheduler.state.state import State
 from pumice.wire.scheduler_conf import Arguments
 
@@ -19,14 +19,7 @@ class Binpack(NodeOrder):
     def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
         self.weight = arguments.integer("binpack.weight", 1)
-        self.weights = {CPU: self._weight("binpack.cpu"), MEMORY: self._weight("binpack.memory")}
-        for name in arguments.text("binpack.resources").split(","):
-            if name.strip():
-                self.weights[name.strip()] = self._weight(f"binpack.resources.{name.strip()}")
-
-    def _weight(self, key: str) -> int:
-        value = self.arguments.integer(key, 1)
-        return value if value >= 0 else 1
+        self.weights = arguments.weights("binpack")
 
     def scores(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64] | None:
         weighed, total = self._weighed(state, cls)

@@ -15,7 +15,7 @@ from pumice.scheduler.plugins.contract import HyperNodeOrder, TaskNodeOrder
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.domains import HELD, Domain, Level, Tree, topology_of
 from pumice.scheduler.state.jobs import Job, Task
-from pumice.scheduler.state.resources import CPU, MEMORY, Vector, add
+from pumice.scheduler.state.resources import Vector, add
 from pumice.scheduler.state.state import State
 from pumice.wire.scheduler_conf import Arguments
 
@@ -30,17 +30,12 @@ class NetworkTopologyAware(TaskNodeOrder, HyperNodeOrder):
 
     def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
-        self.weight = self._weight("weight")
-        self.weights = {CPU: self._weight(f"{BINPACK}.cpu"), MEMORY: self._weight(f"{BINPACK}.memory")}
-        for name in filter(None, (name.strip() for name in arguments.text(f"{BINPACK}.resources").split(","))):
-            self.weights[name] = self._weight(f"{BINPACK}.resources.{name}")
+        weight = arguments.integer("weight", 1)
+        self.weight = weight if weight >= 0 else 1
+        self.weights = arguments.weights(BINPACK)
         self.packs_all = arguments.boolean(f"{BINPACK}.normal-pod.enable", True)
         fading = arguments.real(f"{BINPACK}.normal-pod.fading", 0.8)
         self.fading = min(fading, MOST_FADING) if fading >= 0 else 0.8
-
-    def _weight(self, key: str) -> int:
-        value = self.arguments.integer(key, 1)
-        return value if value >= 0 else 1
 
     # -- domains --------------------------------------------------------------------------------------------------
 

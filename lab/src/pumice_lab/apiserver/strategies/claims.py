@@ -36,7 +36,14 @@ _NO_SUCH_REQUEST = (
 )
 
 
-class ResourceClaimStrategy(Strategy):
+class _FixedSpec(Strategy):
+    def validate_update(self, value: Json, old: Json) -> Problems:
+        if value.get("spec") != old.get("spec"):
+            return [invalid_value("spec", value.get("spec"), "field is immutable")]
+        return []
+
+
+class ResourceClaimStrategy(_FixedSpec):
     def default(self, value: Json) -> None:
         _default_requests(at(value, "spec.devices.requests") or ())
 
@@ -58,26 +65,16 @@ class ResourceClaimStrategy(Strategy):
     def validate_create(self, value: Json) -> Problems:
         return [*_devices_of_claim(value.get("spec") or {}, "spec.devices")]
 
-    def validate_update(self, value: Json, old: Json) -> Problems:
-        if value.get("spec") != old.get("spec"):
-            return [invalid_value("spec", value.get("spec"), "field is immutable")]
-        return []
-
     def validate_again(self, value: Json, old: Json, *, narrow: bool) -> Problems:
         return [*_status(value, old)] if narrow else []
 
 
-class ResourceClaimTemplateStrategy(Strategy):
+class ResourceClaimTemplateStrategy(_FixedSpec):
     def default(self, value: Json) -> None:
         _default_requests(at(value, "spec.spec.devices.requests") or ())
 
     def validate_create(self, value: Json) -> Problems:
         return [*_devices_of_claim(at(value, "spec.spec") or {}, "spec.spec.devices")]
-
-    def validate_update(self, value: Json, old: Json) -> Problems:
-        if value.get("spec") != old.get("spec"):
-            return [invalid_value("spec", value.get("spec"), "field is immutable")]
-        return []
 
 
 class DeviceClassStrategy(Strategy):

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import pynvml
 
+from pumice.adapters.nvml.cards import text
+
 MIB = 1 << 20
 _T = TypeVar("_T")
 
@@ -130,8 +132,8 @@ def ask(question: Callable[..., _T], *about: Any) -> _T | None:
         return None
 
 
-def text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+def enabled(value: bool | None) -> str | None:
+    return None if value is None else "Enabled" if value else "Disabled"
 
 
 def process_name(pid: int) -> str:

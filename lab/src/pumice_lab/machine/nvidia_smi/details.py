@@ -7,8 +7,8 @@ from datetime import datetime
 
 import pynvml
 
-from pumice.adapters.nvml.cards import SWITCH, link_ends
-from pumice_lab.machine.nvidia_smi.cards import MIB, Card, ask, cuda_version, process_name, text
+from pumice.adapters.nvml.cards import SWITCH, link_ends, text
+from pumice_lab.machine.nvidia_smi.cards import MIB, Card, ask, cuda_version, enabled, process_name
 from pumice_lab.machine.nvidia_smi.table import NOTICE
 
 _Section = tuple[str, list[tuple[str, object | None]]]
@@ -59,9 +59,9 @@ def _sections(card: Card) -> Iterator[_Section]:
     yield "", [
         ("Product Name", card.name), ("Product Brand", _BRANDS.get(ask(pynvml.nvmlDeviceGetBrand, handle) or 0)),
         ("Product Architecture", _ARCHITECTURES.get(ask(pynvml.nvmlDeviceGetArchitecture, handle) or 0)),
-        ("Persistence Mode", _mode(card.persistence())),
+        ("Persistence Mode", enabled(card.persistence())),
     ]  # fmt: skip
-    yield "MIG Mode", [("Current", _mode(mode and mode[0])), ("Pending", _mode(mode and mode[1]))]
+    yield "MIG Mode", [("Current", enabled(mode and mode[0])), ("Pending", enabled(mode and mode[1]))]
     yield "", [
         ("Serial Number", _text(ask(pynvml.nvmlDeviceGetSerial, handle))), ("GPU UUID", card.uuid),
         ("Minor Number", ask(pynvml.nvmlDeviceGetMinorNumber, handle)),
@@ -80,7 +80,7 @@ def _sections(card: Card) -> Iterator[_Section]:
         yield "BAR1 Memory Usage", [(name, f"{size // MIB} MiB") for name, size in sizes]
     yield "", [("Compute Mode", card.compute_mode())]
     yield "Utilization", [("Gpu", _unit(load and load[0], "%")), ("Memory", _unit(load and load[1], "%"))]
-    yield "ECC Mode", [("Current", _mode(card.ecc()))]
+    yield "ECC Mode", [("Current", enabled(card.ecc()))]
     yield "Temperature", [("GPU Current Temp", _unit(card.temperature(), "C"))]
     yield "GPU Power Readings", [
         ("Power Draw", _watts(card.power_mw())), ("Current Power Limit", _watts(card.power_limit_mw())),
@@ -106,10 +106,6 @@ def _processes(card: Card) -> Iterator[str]:
 
 def _line(indent: int, name: str, value: object | None) -> str:
     return f"{' ' * indent + name:<50}: {'N/A' if value is None else value}"
-
-
-def _mode(value: bool | None) -> str | None:
-    return None if value is None else "Enabled" if value else "Disabled"
 
 
 def _text(value: object | None) -> str | None:

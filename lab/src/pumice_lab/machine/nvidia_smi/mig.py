@@ -11,7 +11,8 @@ from typing import Any
 
 import pynvml
 
-from pumice_lab.machine.nvidia_smi.cards import Card, ask, text
+from pumice.adapters.nvml.cards import text
+from pumice_lab.machine.nvidia_smi.cards import Card, ask
 
 
 class Refused(Exception):

@@ -8,7 +8,8 @@ from typing import Any
 
 import pynvml
 
-from pumice_lab.machine.nvidia_smi.cards import MIB, Card, ask, process_name, text
+from pumice.adapters.nvml.cards import text
+from pumice_lab.machine.nvidia_smi.cards import MIB, Card, ask, enabled, process_name
 
 Value = object | None  # None prints as [N/A]
 
@@ -37,14 +38,10 @@ def _clock(kind: int, *, most: bool = False) -> Callable[[Card], Value]:
     return lambda card: card.clock(kind, most=most)
 
 
-def _mode(value: bool | None) -> Value:
-    return None if value is None else "Enabled" if value else "Disabled"
-
-
 def _mig(part: int) -> Callable[[Card], Value]:
     def mode(card: Card) -> Value:
         modes = card.mig_mode()
-        return _mode(modes[part]) if modes else None
+        return enabled(modes[part]) if modes else None
 
     return mode
 
@@ -100,11 +97,11 @@ _CARD_FIELDS: dict[str, tuple[str, Callable[[Card], Value]]] = {
     "pcie.link.width.max": ("", _nvml("nvmlDeviceGetMaxPcieLinkWidth")),
     "compute_cap": ("", _compute_capability),
     "compute_mode": ("", lambda card: card.compute_mode()),
-    "persistence_mode": ("", lambda card: _mode(card.persistence())),
+    "persistence_mode": ("", lambda card: enabled(card.persistence())),
     "pstate": ("", _pstate),
     "mig.mode.current": ("", _mig(0)),
     "mig.mode.pending": ("", _mig(1)),
-    "ecc.mode.current": ("", lambda card: _mode(card.ecc())),
+    "ecc.mode.current": ("", lambda card: enabled(card.ecc())),
     "ecc.errors.uncorrected.volatile.total": ("", lambda card: card.ecc_errors()),
     "memory.total": ("MiB", _memory(0)),
     "memory.reserved": ("MiB", _memory(1)),

@@ -8,7 +8,8 @@ from typing import Any
 
 import pynvml
 
-from pumice_lab.machine.nvidia_smi.cards import MIB, Card, ask, cuda_version, mig_profile_name, process_name, text
+from pumice.adapters.nvml.cards import text
+from pumice_lab.machine.nvidia_smi.cards import MIB, Card, ask, cuda_version, mig_profile_name, process_name
 
 _LEFT, _MIDDLE, _RIGHT = 41, 24, 22
 _WIDTH = _LEFT + _MIDDLE + _RIGHT + 2
