@@ -88,7 +88,7 @@ def test_what_cannot_be_given_is_refused_with_reasons_and_what_would_fit() -> No
     world = nursery()
     world.add(toy_pod("greedy", 5, card="toy-0"), pod("vague", limits={RESOURCE: "1.5"}))
     world.settle()
-    assert "1 Insufficient toy.example/slices, 1 toy: too few slices" in world.condition("greedy")["message"]
+    assert "1 Insufficient toy.pumice.io/slices, 1 toy: too few slices" in world.condition("greedy")["message"]
     assert "slices are counted in whole numbers" in world.condition("vague")["message"]
     reported = explain(world.engine, convert(Pod, world.pods["default/greedy"]), gates=False)
     assert {card.uuid: (card.wanted, card.best) for m in reported.fit_errors if m.node == "n1" for card in m.cards} == {

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 NAME = "toy"
-RESOURCE = "toy.example/slices"
+RESOURCE = "toy.pumice.io/slices"
 """The requests of containers, and the registrations of the node's plugin."""
-CARDS = "toy.example/cards"
+CARDS = "toy.pumice.io/cards"
 """On the node: its cards and how many slices each has."""
-CARD = "toy.example/card"
+CARD = "toy.pumice.io/card"
 """On the pod, by the user: the one card that will do, by its name."""
 NAMES = ("toy-0", "toy-1")
-ASSIGNED = "toy.example/assigned"
+ASSIGNED = "toy.pumice.io/assigned"
 """On the pod: the card that the scheduler chose, and how many slices of it."""
-SERVED = "toy.example/served"
+SERVED = "toy.pumice.io/served"
 """On the pod: the plugin has handed them out."""
-LOCK = "toy.example/lock"
+LOCK = "toy.pumice.io/lock"
 """On the node: a scheduler waits for its pod to be served."""
 
 

@@ -25,10 +25,10 @@ from pumice.scheduler.state.resources import of_claims
 from pumice.scheduler.state.scheduling_queue import SchedulingQueue
 from pumice.scheduler.state.tasks import DONE_STATUSES, Status
 from pumice.scheduler.state.terms import Features
-from pumice.wire import kubernetes, names
+from pumice.wire import names
 from pumice.wire.device_reports import DOUBT, Reported
 from pumice.wire.nvidia_vgpu import handed_to
-from pumice.wire.objects import Container, Meta, Node, Pod, PodSpec, PodStatus, is_admitted, is_mirror
+from pumice.wire.objects import Container, Meta, Node, Pod, PodSpec, PodStatus, is_admitted, is_mirror, is_read
 
 # -- what annotations say of the cards of placed pods ------------------------------------------------------------------
 
@@ -40,8 +40,6 @@ UNREAD = frozenset((
     names.DEVICES_TO_ALLOCATE, names.VGPU_TIME, names.BIND_PHASE, names.BIND_TIME, names.PREDICATE_TIME,
 ))  # fmt: skip
 """Annotations of ours that repeat others or tell the time."""
-FOREIGN = (kubernetes.DOMAIN, "cncf.io", "projectcalico.org", "prometheus.io", "istio.io", "linkerd.io")
-"""Domains (and all below them) that say nothing of cards; some of their annotations are long."""
 
 Kept = tuple[PodSpec, Features, str, tuple[str, ...], tuple[str, ...], PodStatus]
 _RUNNING, _ADMITTED, _AWAITED = PodStatus("Running"), PodStatus("Pending", start_time="then"), PodStatus("Pending")
@@ -138,9 +136,7 @@ class AssignmentCache:
 
 def _is_read(key: str) -> bool:
     """Device decisions are annotations with a domain."""
-    domain, slash, _ = key.partition("/")
-    foreign = any(domain == known or domain.endswith(f".{known}") for known in FOREIGN)
-    return bool(slash) and not foreign and key not in UNREAD
+    return "/" in key and is_read(key) and key not in UNREAD
 
 
 # -- what ConfigMaps of others say of nodes; a bad entry for one node reaches no other node ----------------------------

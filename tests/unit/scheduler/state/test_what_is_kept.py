@@ -25,7 +25,8 @@ def running(name: str, where: str = "n1", asks: int = 3000, **more: Any) -> dict
     ids = f"GPU-{where}-0,NVIDIA,3000,10:"
     made = pod(name, mib=asks, cores=10, nodeName=where, annotations={
         "volcano.sh/vgpu-node": where, "volcano.sh/vgpu-ids-new": ids, "volcano.sh/devices-to-allocate": ids,
-        "volcano.sh/bind-time": "1", "kubectl.kubernetes.io/last-applied-configuration": "long", **more})  # fmt: skip
+        "volcano.sh/bind-time": "1", "kubectl.kubernetes.io/last-applied-configuration": "long",
+        "example.com/manifest": "of a domain that journals leave out", **more})  # fmt: skip
     made["status"] = {"phase": "Running"}
     return made
 
