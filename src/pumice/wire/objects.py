@@ -347,6 +347,11 @@ def match_all(requirements: Requirements | None, labels: Mapping[str, str]) -> b
     return requirements is not None and all(r.matches(labels) for r in requirements)
 
 
+def selects(selector: Any, labels: Mapping[str, str]) -> bool:
+    """Return whether a LabelSelector takes these labels."""
+    return match_all(parse_label_selector(selector), labels)
+
+
 def _requirement(expression: Mapping[str, Any], *, field: bool = False) -> Requirement:
     values = expression.get("values") or ()
     return Requirement(str(expression.get("key", "")), str(expression.get("operator", "")),

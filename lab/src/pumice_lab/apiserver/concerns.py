@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pumice.wire.objects import selects
 from pumice_lab.apiserver.backend import Backend
 from pumice_lab.apiserver.registry import Kind
 from pumice_lab.apiserver.rights import has
 from pumice_lab.apiserver.strategies.expressions import GROUP
-from pumice_lab.requirements import matches_selector
 
 Json = dict[str, Any]
 
@@ -56,7 +56,7 @@ def concerns(backend: Backend, asked: Json, rules: Iterable[Json], write: Write)
         return False
     labels = [(value["metadata"].get("labels") or {}) for value in (write.value, write.old) if value is not None]
     selector = asked.get("objectSelector")
-    if selector and not any(matches_selector(selector, found) for found in labels):
+    if selector and not any(selects(selector, found) for found in labels):
         return False
     selector = asked.get("namespaceSelector")
     return not selector or _in_namespace(backend, selector, write)
@@ -72,7 +72,7 @@ def _in_namespace(backend: Backend, selector: Json, write: Write) -> bool:
     if write.kind.id != ("", "Namespace") and not write.kind.namespaced:
         return True
     found = namespace_of(backend, write)
-    return found is not None and matches_selector(selector, found["metadata"].get("labels") or {})
+    return found is not None and selects(selector, found["metadata"].get("labels") or {})
 
 
 def _covers(rule: Json, write: Write) -> bool:

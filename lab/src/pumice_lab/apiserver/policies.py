@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pumice.cel.running import ALL_STEPS, LONGEST_MESSAGE, Budget
 from pumice.cel.values import CelError, as_json, check_names
+from pumice.wire.objects import selects
 from pumice_lab.apiserver.backend import Backend
 from pumice_lab.apiserver.concerns import Write, concerns
 from pumice_lab.apiserver.errors import ApiFailure
@@ -23,7 +24,6 @@ from pumice_lab.apiserver.patch.strategic import apply_strategic_patch
 from pumice_lab.apiserver.rights import Rights
 from pumice_lab.apiserver.schema.decode import decode
 from pumice_lab.apiserver.strategies.expressions import GROUP, NAMES
-from pumice_lab.requirements import matches_selector
 
 Json = dict[str, Any]
 VALIDATING, MUTATING = "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"
@@ -142,7 +142,7 @@ class Policies:
         else:
             values = [stored.value() for stored in self.backend.storage.objects(kind.storage, namespace)]
             selector = reference.get("selector") or {}
-            found = [value for value in values if matches_selector(selector, value["metadata"].get("labels") or {})]
+            found = [value for value in values if selects(selector, value["metadata"].get("labels") or {})]
         if not found and reference.get("parameterNotFoundAction", "Deny") == "Deny":
             why = "no params found for policy binding with `Deny` parameterNotFoundAction"
             raise LookupError(f"failed to configure binding: {why}")

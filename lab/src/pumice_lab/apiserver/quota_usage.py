@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from pumice.wire.objects import selects
 from pumice.wire.quantity import parse_quantity
 from pumice_lab.apiserver.errors import forbidden
 from pumice_lab.apiserver.registry import Kind
@@ -16,7 +17,6 @@ from pumice_lab.apiserver.resource_store import Stored, StoreEvent
 from pumice_lab.apiserver.schema.quantity import combined
 from pumice_lab.apiserver.storage import Storage
 from pumice_lab.apiserver.strategies.resources import Amounts, is_extended, quality, sum_of_pod, summed
-from pumice_lab.requirements import matches_selector
 
 Json = dict[str, Any]
 PODS, SERVICES, CLAIMS = "v1/pods", "v1/services", "v1/persistentvolumeclaims"
@@ -86,7 +86,7 @@ def _in(scope: Json, pod: Json) -> bool:
             return quality(pod) != "BestEffort"
         case "PriorityClass" as key:
             labels = {key: pod["priorityClassName"]} if pod.get("priorityClassName") else {}
-            return matches_selector({"matchExpressions": [{**scope, "key": key}]}, labels)
+            return selects({"matchExpressions": [{**scope, "key": key}]}, labels)
         case "CrossNamespacePodAffinity":
             return any("namespaceSelector" in term or term.get("namespaces") for term in _terms(pod.get("affinity") or {}))
     return False

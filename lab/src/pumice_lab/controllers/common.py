@@ -11,9 +11,8 @@ from typing import Any
 from pumice.effects.vocabulary import Create, Delete, Event, Patch, Requeue
 from pumice.ports.cluster import Resource
 from pumice.wire.kinds import PODS
-from pumice.wire.objects import condition, is_ready
+from pumice.wire.objects import condition, is_ready, selects
 from pumice.wire.times import seconds, stamp
-from pumice_lab.requirements import matches_selector
 
 Json = dict[str, Any]
 View = Mapping[str, Any]  # an object that is only read
@@ -177,7 +176,7 @@ def claimed(owner: View, reference: Json, selector: Json, resource: Resource, ob
     own: list[View] = []
     uid = owner["metadata"]["uid"]
     for obj in objects:
-        matches = matches_selector(selector, obj["metadata"].get("labels") or {})
+        matches = selects(selector, obj["metadata"].get("labels") or {})
         if owned_by(obj, uid) and (matches or not living(obj)):
             own.append(obj)
         elif owned_by(obj, uid):

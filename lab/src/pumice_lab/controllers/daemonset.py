@@ -10,7 +10,7 @@ from typing import Any
 
 from pumice.effects.vocabulary import Create, Requeue
 from pumice.wire.kinds import DAEMON_SETS, PODS
-from pumice.wire.objects import is_ready
+from pumice.wire.objects import NAME_FIELD, is_ready, parse_node_term
 from pumice_lab.controllers.common import (
     Action,
     Json,
@@ -26,7 +26,6 @@ from pumice_lab.controllers.common import (
     status_patch,
     template_hash,
 )
-from pumice_lab.requirements import matches_requirement
 
 HASH = "controller-revision-hash"
 # Taints that Kubernetes lets every DaemonSet pod tolerate.
@@ -118,11 +117,8 @@ def fits(spec: View, node: View) -> bool:
 
 
 def _term(term: View, labels: Mapping[str, str], name: str) -> bool:
-    fields = {"metadata.name": name}
-    expressions = term.get("matchExpressions") or ()
-    by_field = term.get("matchFields") or ()
-    return bool(expressions or by_field) and all(matches_requirement(e, labels) for e in expressions) and all(
-        matches_requirement(e, fields) for e in by_field)
+    requirements = parse_node_term(term)
+    return requirements is not None and all(r.matches({NAME_FIELD: name} if r.field else labels) for r in requirements)
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:

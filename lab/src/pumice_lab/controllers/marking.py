@@ -8,7 +8,7 @@ from typing import Any
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Resource
 from pumice.wire import kinds
-from pumice.wire.objects import holds
+from pumice.wire.objects import holds, selects
 from pumice_lab.controllers import (
     endpoints,
     job,
@@ -23,7 +23,6 @@ from pumice_lab.controllers.caches import Caches
 from pumice_lab.controllers.common import View, controller_of, is_deleting
 from pumice_lab.controllers.garbage import Meta, affected_by
 from pumice_lab.controllers.namespaces import ROOT_CA
-from pumice_lab.requirements import matches_selector
 
 GARBAGE = Resource("", "", "garbage")  # the queue of the garbage collector: keys are uids of any kind
 PUBLISHED = Resource("", "", "published")  # the queue of certificates that were changed: keys are namespaces
@@ -166,7 +165,7 @@ class Selecting:
             self._selectors[key] = (place, selector)
             self._at.setdefault(place, set()).add(key)
             for pod in self._pods_in(namespace):
-                if matches_selector(selector, _labels(pod)):
+                if selects(selector, _labels(pod)):
                     self._take(key, pod["metadata"]["uid"])
 
     def drop(self, key: Key) -> None:
@@ -188,7 +187,7 @@ class Selecting:
             return before
         labels = _labels(pod)
         places = [(namespace, "", ""), *((namespace, name, value) for name, value in labels.items())]
-        now = {key for place in places for key in self._at.get(place, ()) if matches_selector(self._selectors[key][1], labels)}
+        now = {key for place in places for key in self._at.get(place, ()) if selects(self._selectors[key][1], labels)}
         for key in now:
             self._take(key, uid)
         return before | now

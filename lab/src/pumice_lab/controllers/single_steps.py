@@ -8,8 +8,8 @@ from pumice.effects.vocabulary import Event, Patch
 from pumice.ports.cluster import Resource
 from pumice.wire import kinds
 from pumice.wire.kinds import CLUSTER_ROLES, RESOURCE_QUOTAS
+from pumice.wire.objects import selects
 from pumice_lab.controllers.common import Action, Json, View, is_deleting, status_patch
-from pumice_lab.requirements import matches_selector
 
 # -- ValidatingAdmissionPolicy: its status says that it was looked at. Its expressions were checked when it was written
 
@@ -41,7 +41,7 @@ def reconcile_role(role: View, roles: Iterable[View]) -> list[Action]:
     meta, rules = role["metadata"], list[Json]()
     for other in sorted(roles, key=lambda each: str(each["metadata"]["name"])):
         labels = other["metadata"].get("labels") or {}
-        if other["metadata"]["uid"] != meta["uid"] and any(matches_selector(selector, labels) for selector in selectors):
+        if other["metadata"]["uid"] != meta["uid"] and any(selects(selector, labels) for selector in selectors):
             rules += [rule for rule in other.get("rules") or () if rule not in rules]
     if not selectors or rules == (role.get("rules") or []):
         return []

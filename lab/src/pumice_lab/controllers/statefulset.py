@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pumice.effects.vocabulary import Create, Delete, Patch, Requeue
 from pumice.ports.cluster import Resource
 from pumice.wire.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
-from pumice.wire.objects import is_ready
+from pumice.wire.objects import is_ready, selects
 from pumice_lab.controllers.common import (
     BURST,
     Action,
@@ -30,7 +30,6 @@ from pumice_lab.controllers.common import (
     status_patch,
     template_hash,
 )
-from pumice_lab.requirements import matches_selector
 
 HASH = "controller-revision-hash"
 REVISIONS = Resource("apps", "v1", "controllerrevisions")
@@ -154,7 +153,7 @@ def _adopted(wanted: _Set, pods: Sequence[View]) -> tuple[list[Action], dict[int
     for pod in pods:
         number, matches = (
             _number(wanted, pod),
-            matches_selector(selector_of(wanted.obj) or {}, pod["metadata"].get("labels") or {}),
+            selects(selector_of(wanted.obj) or {}, pod["metadata"].get("labels") or {}),
         )
         owners = pod["metadata"].get("ownerReferences") or []
         if owned_by(pod, meta["uid"]):

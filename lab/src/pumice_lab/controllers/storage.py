@@ -13,11 +13,11 @@ from pumice.effects.vocabulary import Delete as DeleteObject
 from pumice.ports.cluster import Resource
 from pumice.wire import kinds
 from pumice.wire.kubernetes import SELECTED_NODE
+from pumice.wire.objects import selects
 from pumice.wire.quantity import parse_quantity
 from pumice.wire.times import stamp
 from pumice_lab.controllers.common import Action, Json, RemoveFolder, View, is_deleting, status_patch
 from pumice_lab.controllers.garbage import Meta
-from pumice_lab.requirements import matches_selector
 
 CLAIMS, VOLUMES, CLASSES = kinds.PERSISTENT_VOLUME_CLAIMS, kinds.PERSISTENT_VOLUMES, kinds.STORAGE_CLASSES
 KINDS = (CLAIMS, VOLUMES, CLASSES)
@@ -205,7 +205,7 @@ def _is_for(volume: View, claim: View) -> bool:
 def _suits(volume: View, claim: View) -> bool:
     """A free one that the claim may be given."""
     selector = claim["spec"].get("selector")
-    selected = not selector or matches_selector(selector, volume["metadata"].get("labels") or {})
+    selected = not selector or selects(selector, volume["metadata"].get("labels") or {})
     return selected and not volume["spec"].get("claimRef") and not _fit_error(volume, claim)
 
 

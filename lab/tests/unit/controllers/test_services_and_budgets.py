@@ -12,9 +12,9 @@ from lab.tests.unit.controllers.conftest import Cluster, template
 
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES
+from pumice.wire.objects import selects
 from pumice_lab.controllers import endpoints
 from pumice_lab.controllers.marking import Selecting
-from pumice_lab.requirements import matches_selector
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
 SELECTOR = {"matchLabels": {"app": "x"}}
@@ -250,5 +250,5 @@ def test_random_selectors_keep_whom_they_take() -> None:
             selecting.put((SERVICES, word), space, chosen)
         for name, each in selectors.items():
             wanted = [uid for uid, p in sorted(pods.items()) if p["metadata"]["namespace"] == each["namespace"]
-                      and matches_selector(each["selector"], p["metadata"]["labels"])]
+                      and selects(each["selector"], p["metadata"]["labels"])]
             assert selecting.members((SERVICES, name)) == wanted

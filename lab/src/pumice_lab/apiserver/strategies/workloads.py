@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pumice.wire.cron import bad_zone, parse_schedule
+from pumice.wire.objects import selects
 from pumice_lab.apiserver.errors import FieldProblem, invalid_value, required, unsupported
 from pumice_lab.apiserver.names import bad_label, bad_label_value
 from pumice_lab.apiserver.strategies.base import Strategy, at, validate_labels
@@ -19,7 +20,6 @@ from pumice_lab.apiserver.strategies.job_spec import (
 from pumice_lab.apiserver.strategies.job_status import validate_job_status
 from pumice_lab.apiserver.strategies.pods import default_pod_spec
 from pumice_lab.apiserver.strategies.podspec import validate_pod_spec
-from pumice_lab.requirements import matches_selector
 
 Json = dict[str, Any]
 
@@ -79,7 +79,7 @@ class WorkloadStrategy(Strategy):
                 return [mismatch] if value["kind"] == "DaemonSet" else [required("spec.selector"), mismatch]
             return [invalid_value("spec.selector", selector, f"empty selector is invalid for {value['kind'].lower()}")]
         labels = at(template, "metadata.labels") or {}
-        if not matches_selector(selector, labels):
+        if not selects(selector, labels):
             return [
                 invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
             ]
@@ -280,7 +280,7 @@ class ReplicationControllerStrategy(WorkloadStrategy):
         if not selector:
             return [required("spec.selector")]
         labels = at(template, "metadata.labels") or {}
-        if not matches_selector({"matchLabels": selector}, labels):
+        if not selects({"matchLabels": selector}, labels):
             return [
                 invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
             ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumice.wire.objects import is_ready
+from pumice.wire.objects import is_ready, selects
 from pumice_lab.apiserver.deletion import delete
 from pumice_lab.apiserver.errors import (
     ApiFailure,
@@ -17,7 +17,6 @@ from pumice_lab.apiserver.errors import (
 )
 from pumice_lab.apiserver.http_types import Response, reply
 from pumice_lab.apiserver.verbs.context import Call
-from pumice_lab.requirements import matches_selector
 
 Json = dict[str, Any]
 
@@ -105,7 +104,7 @@ def _ask_budget(call: Call, pod: Json) -> None:
     storage, meta = call.backend.storage, pod["metadata"]
     labels = meta.get("labels") or {}
     found = [(stored, budget) for stored in storage.objects("policy/poddisruptionbudgets", meta["namespace"])
-             if matches_selector(((budget := stored.value()).get("spec") or {}).get("selector"), labels)]  # fmt: skip
+             if selects(((budget := stored.value()).get("spec") or {}).get("selector"), labels)]  # fmt: skip
     if len(found) > 1:
         why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         raise ApiFailure(500, "InternalError", why)
