@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
@@ -13,7 +14,7 @@ from kit.engine_world import World
 from kit.objects import pod
 from pumice.devices.ascend_mindcluster.scheduling import AscendMindCluster
 from pumice.model.hardware.npu import slice_kinds
-from pumice.wire.device_reports import device_info, read_gathered, render_gathered_devices
+from pumice.wire.device_reports import HOST, check_code, device_info, read_gathered, render_gathered_devices
 from pumice.wire.mindcluster import RealSlice, chip_number, render_real_slice
 from pumice.wire.objects import ConfigMap, Node, Pod, convert
 
@@ -139,3 +140,10 @@ def cut_world(conf: str, *nodes: Sequence[Sequence[str]]) -> World:
                 world.add({**one, "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}})
     world.settle()
     return world
+
+
+def own_host(node: str, info: Mapping[str, Any]) -> dict[str, Any]:
+    """The ConfigMap of a node's NodeD."""
+    body = json.dumps({"NodeInfo": info, "CheckCode": check_code(info, HOST)})
+    meta = {"name": f"mindx-dl-nodeinfo-{node}", "namespace": "mindx-dl", "labels": {"mx-consumer-cim": "true"}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"NodeInfo": body}}

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
+from pumice.wire.device_config import ModelGeometries
+
 Json = dict[str, Any]
 _serial = count(1)
 
@@ -183,3 +185,20 @@ def priority_class(name: str, value: int, *, default: bool = False) -> Json:
         "value": value,
         "globalDefault": default,
     }
+
+
+def render_geometries(models: tuple[ModelGeometries, ...]) -> list[dict[str, Any]]:
+    """The canonical YAML value of ``knownMigGeometries``."""
+    return [
+        {
+            "models": list(model.models),
+            "allowedGeometries": [
+                {
+                    "group": group.name,
+                    "geometries": [{"name": i.name, "memory": i.memory, "count": i.count} for i in group.instances],
+                }
+                for group in model.groups
+            ],
+        }
+        for model in models
+    ]

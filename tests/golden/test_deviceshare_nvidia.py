@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from kit.device_world import V100, TinyLedger, card, pod_of, vgpu_node
+from kit.objects import render_geometries
 
 from pumice.devices.nvidia_gpushare.scheduling import NvidiaGpushare
 from pumice.devices.nvidia_vgpu.mig_catalogue import PUBLISHED
@@ -19,7 +20,7 @@ from pumice.devices.settings import LAST_RESORT, Settings
 from pumice.model.cards import Allocation
 from pumice.model.refusal import FitError, Refusal
 from pumice.wire import names
-from pumice.wire.device_config_text import parse_device_config, render_geometries
+from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import Node, Pod, convert
 
 CASES = yaml.safe_load((Path(__file__).parent / "deviceshare_nvidia.yaml").read_text("utf-8"))["cases"]

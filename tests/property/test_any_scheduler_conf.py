@@ -1,16 +1,19 @@
 """Any text is a scheduler configuration or refused in one line, and what is rendered is read back."""
 
+from typing import Any
+
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pumice.model.errors import BadInput
 from pumice.wire.scheduler_conf import (
+    OFF_BY_DEFAULT,
     PLUGIN_ARGUMENTS,
     SWITCHES,
     PluginConf,
     SchedulerConf,
     parse_scheduler_conf,
-    render_scheduler_conf,
 )
 
 confs = st.builds(
@@ -30,6 +33,24 @@ confs = st.builds(
         max_size=3,
     ).map(tuple),
 )
+
+
+def render_scheduler_conf(conf: SchedulerConf) -> str:
+    """The YAML text that parses to the same configuration (warnings apart)."""
+    def plugin(entry: PluginConf) -> dict[str, Any]:
+        switches: dict[str, Any] = {}
+        for name in SWITCHES:
+            if (name in entry.off) != (name in OFF_BY_DEFAULT):
+                switches[f"enable{name}"] = name not in entry.off
+        return {"name": entry.name, **switches, **({"arguments": dict(entry.arguments)} if entry.arguments else {})}
+
+    body: dict[str, Any] = {"actions": ", ".join(conf.actions)}
+    body["tiers"] = [{"plugins": [plugin(p) for p in tier]} for tier in conf.tiers]
+    if conf.configurations:
+        body["configurations"] = [{"name": n, "arguments": dict(a)} for n, a in conf.configurations.items()]
+    if conf.metrics:
+        body["metrics"] = dict(conf.metrics)
+    return str(yaml.safe_dump(body, sort_keys=False))
 
 
 @given(confs)

@@ -9,6 +9,7 @@ import random
 from typing import Any
 
 import pytest
+from kit.npu_core_world import own_host
 from kit.seeds import chosen_seed
 from tests.property.npu_kills import KilledDriver, KilledJournal
 
@@ -19,7 +20,7 @@ from pumice.node.pods import NodePod
 from pumice.node.protocol import Partition, Refuse
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Entry, Phase, Place
-from pumice.wire.device_reports import device_info, node_info, render_own_devices, render_own_host
+from pumice.wire.device_reports import device_info, node_info, render_own_devices
 from pumice.wire.objects import ConfigMap, convert
 from pumice_lab.clusterd import Gathered
 
@@ -62,7 +63,7 @@ def reported(rng: random.Random) -> ConfigMap:
     if rng.random() < 0.7:
         found: dict[str, Any] = render_own_devices("n1", device_info(free, time=rng.choice((0, 1, 1 << 40))))
     else:
-        found = render_own_host("n1", node_info("PreSeparate"))
+        found = own_host("n1", node_info("PreSeparate"))
     data = {spoilt(rng, key): spoilt(rng, text) for key, text in found["data"].items()}
     return convert(ConfigMap, {**found, "metadata": {"name": spoilt(rng, found["metadata"]["name"])}, "data": data})
 

@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 from kit.fake_cluster import FakeCluster
+from kit.npu_core_world import own_host
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.wire.device_reports import device_info, node_info, read_gathered, render_own_devices, render_own_host
+from pumice.wire.device_reports import device_info, node_info, read_gathered, render_own_devices
 from pumice.wire.objects import ConfigMap, convert
 from pumice_lab import clusterd
 
@@ -31,7 +32,7 @@ def test_the_scheduler_reads_of_a_node_what_its_plugin_wrote() -> None:
 
 
 def test_a_host_that_has_something_to_report_is_told_until_it_has_nothing() -> None:
-    reported = render_own_host("n1", node_info("PreSeparate"))
+    reported = own_host("n1", node_info("PreSeparate"))
     found = clusterd.Gathered()
     assert found.take(convert(ConfigMap, reported))
     assert not found.take(convert(ConfigMap, reported)), "nothing new"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -30,8 +30,6 @@ from pumice.model.errors import BadInput
 from pumice.wire.quantity import parse_quantity
 
 T = TypeVar("T")
-ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
-"""Of a namespace: its claims may ask for adminAccess. The API server asks for it, and nobody after it."""
 
 
 def slice_of(object_: Mapping[str, Any]) -> ResourceSlice:

@@ -196,20 +196,3 @@ def _only(entry: Field, keys: tuple[str, ...], passed_over: tuple[str, ...] = ()
     entry.mapping(wanted=f"a mapping with {', '.join(keys)}")
     for key in entry.unknown((*keys, *passed_over)):
         raise key.error(f"unknown key {key.path[-1]!r}{nearest(str(key.path[-1]), keys)}")
-
-
-def render_geometries(models: tuple[ModelGeometries, ...]) -> list[dict[str, Any]]:
-    """The canonical YAML value of ``knownMigGeometries``."""
-    return [
-        {
-            "models": list(model.models),
-            "allowedGeometries": [
-                {
-                    "group": group.name,
-                    "geometries": [{"name": i.name, "memory": i.memory, "count": i.count} for i in group.instances],
-                }
-                for group in model.groups
-            ],
-        }
-        for model in models
-    ]

@@ -250,12 +250,6 @@ def render_own_devices(node: str, info: Mapping[str, Any], code: str = "") -> di
     return _config_map(f"{_DEVICE_PREFIX}{node}", "kube-system", OWN_LABEL, {_DEVICE_KEY: _dump(body)})
 
 
-def render_own_host(node: str, info: Mapping[str, Any]) -> dict[str, Any]:
-    """The ConfigMap of a node's NodeD."""
-    body = {"NodeInfo": info, "CheckCode": check_code(info, HOST)}
-    return _config_map(f"{_NODE_PREFIX}{node}", GATHERED_NAMESPACE, OWN_LABEL, {_NODE_KEY: _dump(body)})
-
-
 def render_gathered_devices(nodes: Mapping[str, Mapping[str, Any]], number: int = 0) -> dict[str, Any]:
     """ClusterD's ConfigMap over the devices of these nodes."""
     entries = {

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import yaml
-
 from pumice.model.errors import BadInput, nearest
 from pumice.wire.document import Document, read_document
 from pumice.wire.without_effect import What, rows
@@ -239,24 +237,6 @@ def read_scheduler_conf(text: str, *, source: str) -> tuple[SchedulerConf, tuple
         warnings=tuple(reader.warnings),
     )
     return conf, tuple(reader.errors)
-
-
-def render_scheduler_conf(conf: SchedulerConf) -> str:
-    """The YAML text that parses to the same configuration (warnings apart)."""
-    def plugin(entry: PluginConf) -> dict[str, Any]:
-        switches: dict[str, Any] = {}
-        for name in SWITCHES:
-            if (name in entry.off) != (name in OFF_BY_DEFAULT):
-                switches[f"enable{name}"] = name not in entry.off
-        return {"name": entry.name, **switches, **({"arguments": dict(entry.arguments)} if entry.arguments else {})}
-
-    body: dict[str, Any] = {"actions": ", ".join(conf.actions)}
-    body["tiers"] = [{"plugins": [plugin(p) for p in tier]} for tier in conf.tiers]
-    if conf.configurations:
-        body["configurations"] = [{"name": n, "arguments": dict(a)} for n, a in conf.configurations.items()]
-    if conf.metrics:
-        body["metrics"] = dict(conf.metrics)
-    return str(yaml.safe_dump(body, sort_keys=False))
 
 
 class _Reader:

@@ -17,10 +17,11 @@ from kit import kube_rules
 from kit.kube_rules import Cluster, leaving, ordinary
 from kit.queue_rules import Queues, group_key, members
 from tests.property.history.eviction_rules import BROKEN_GANG, Evictions
+from tests.property.history.sharings import Sharing, Vgpu, books, may_hold
 
 from pumice.audit import card_rules, claim_rules
 from pumice.audit.amounts import done, key_of, requests
-from pumice.audit.card_rules import Card, Sharing, Vgpu
+from pumice.audit.card_rules import Card
 
 Json = Mapping[str, Any]
 Tables = Mapping[str, Mapping[str, Json]]
@@ -78,7 +79,7 @@ class Checker:
 
     def books(self, cluster: Cluster) -> dict[str, dict[str, Card]]:
         held = ((node, self.held(pod)) for node, pods in cluster.placed.items() for pod in pods)
-        return card_rules.books(self.sharing, cluster.nodes.values(), held)
+        return books(self.sharing, cluster.nodes.values(), held)
 
     def held(self, pod: Json) -> str:
         known = self.granted.get(pod["metadata"]["uid"])
@@ -300,7 +301,7 @@ class Checker:
         """Return whether that is certain; of MIG slots it never is."""
         if pod["metadata"].get("annotations", {}).get("volcano.sh/vgpu-mode") == "mig":
             return not self.sharing.wants(pod)
-        return card_rules.may_hold(self.sharing.wants(pod), cards) is True
+        return may_hold(self.sharing.wants(pod), cards) is True
 
     # -- queues -------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,7 @@ from tests.property.history import world
 from tests.property.history.checker import Checker
 from tests.property.history.legacy_card_rules import Legacy
 from tests.property.history.registry import Op, View
-
-from pumice.audit.card_rules import Sharing, Vgpu
+from tests.property.history.sharings import Sharing, Vgpu
 
 HIERARCHY = "enableHierarchy: true"
 MAKES_ROOM = ("allocate, preempt, reclaim, backfill", "allocate, gangpreempt, gangreclaim, backfill")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import yaml
+from kit.objects import render_geometries
 
 from pumice.devices.nvidia_vgpu.mig_catalogue import PUBLISHED
 from pumice.model.errors import BadInput
 from pumice.wire.device_config import DeviceConfig, NvidiaConfig
-from pumice.wire.device_config_text import parse_device_config, render_geometries
+from pumice.wire.device_config_text import parse_device_config
 
 SEVEN = "geometries: [{name: 1g.5gb, memory: 5120, count: 7}]"
 

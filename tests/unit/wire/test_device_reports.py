@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from kit.npu_core_world import chips
+from kit.npu_core_world import chips, own_host
 
 from pumice.scheduler.state.bookings import Reports
 from pumice.wire.device_reports import (
@@ -22,7 +22,6 @@ from pumice.wire.device_reports import (
     render_gathered_devices,
     render_gathered_hosts,
     render_own_devices,
-    render_own_host,
 )
 from pumice.wire.objects import ConfigMap, convert
 
@@ -51,7 +50,7 @@ def test_both_sources_say_the_same_of_a_node():
     assert (lists.free, lists.unhealthy, lists.recovering) == (tuple(chips(0, 1)), tuple(chips(2)), tuple(chips(3)))
     hosts = {"n1": node_info("PreSeparate", [{"DeviceType": "CPU", "DeviceId": 0, "FaultCode": ["0D00002D"],
                                               "FaultLevel": "PreSeparateFault"}])}  # fmt: skip
-    assert gathered(render_gathered_hosts(hosts)) == own(render_own_host("n1", hosts["n1"]))
+    assert gathered(render_gathered_hosts(hosts)) == own(own_host("n1", hosts["n1"]))
     assert gathered(render_gathered_hosts({})).said == {}
 
 
@@ -73,7 +72,7 @@ def test_a_stale_check_code_leaves_what_was_said_before_and_is_told():
 
 
 @pytest.mark.parametrize("forged", [
-    render_own_devices("n1", device_info([], chips(0))), render_own_host("n1", node_info("UnHealthy")),
+    render_own_devices("n1", device_info([], chips(0))), own_host("n1", node_info("UnHealthy")),
 ], ids=["chips", "host"])  # fmt: skip
 def test_nobody_speaks_for_a_node_from_a_namespace_that_is_not_its_components(forged):
     """Whoever may write ConfigMaps in a namespace of his own has all of it in hand: name, label, and the right check code."""
@@ -124,7 +123,7 @@ def test_two_config_maps_that_speak_of_one_node_are_not_mixed():
 def test_what_is_gone_says_nothing_any_more():
     kept, problems, _ = reports(("m/c", gathered(render_gathered_devices({"n1": device_info(chips(0))}))), ("m/c", None))
     assert (kept.of("n1"), problems) == ({}, {})
-    kept, _, _ = reports(("m/c", own(render_own_host("n1", node_info("PreSeparate")))))
+    kept, _, _ = reports(("m/c", own(own_host("n1", node_info("PreSeparate")))))
     assert kept.of("n1") == {HOST: "PreSeparate"}
     assert kept.forget() == {"n1"}
     assert kept.of("n1") == {}

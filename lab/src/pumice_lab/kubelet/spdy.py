@@ -30,7 +30,7 @@ _REST = (
 )
 _DICTIONARY: Final = b"".join(
     struct.pack(">I", len(word)) + word.replace("_", " ").encode() for word in _WORDS.split()) + _REST.encode()  # fmt: skip
-_SYN_STREAM, _SYN_REPLY, _RST_STREAM, _PING, _GOAWAY = 1, 2, 3, 6, 7
+_SYN_STREAM, _SYN_REPLY, _RST_STREAM, _PING = 1, 2, 3, 6
 _FIN = 1
 LONGEST_FRAME: Final = 1 << 17
 LONGEST_HEADERS: Final = 1 << 16

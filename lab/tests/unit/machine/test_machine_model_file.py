@@ -210,15 +210,6 @@ def test_a_product_finds_its_table_as_a_whole_word(product: str, table: str | No
     assert (found.name if found else None) == table
 
 
-def test_instance_ids_are_those_of_the_driver() -> None:
-    """MIG user guide, "Instance geometry": a 4-2-1 geometry has the instances 1 at 0:4, 5 at 4:2 and 13 at 6:1."""
-    table = mig_table("a100-40")
-    assert table.profile("4g.20gb").instance_id(0) == 1
-    assert table.profile("2g.10gb").instance_id(4) == 5
-    assert table.profile("1g.5gb").instance_id(6) == 13
-    assert [mig_table("a30").profile("1g.6gb").instance_id(start) for start in range(4)] == [3, 4, 5, 6]
-
-
 @pytest.mark.parametrize(
     "file", sorted((Path(__file__).parents[4] / "examples/machines").iterdir()), ids=lambda f: f.name
 )

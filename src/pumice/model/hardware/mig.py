@@ -35,7 +35,7 @@ class MigProfile(Struct, frozen=True):
 
     ``kind`` is NVML's profile number, ``id`` the driver's; ``slices`` counts compute slices, ``size`` memory slices;
     ``count`` is the largest number of such instances on an otherwise empty card; ``starts`` are the legal first memory
-    slices in the order in which the driver takes them; ``first_id`` is the instance id at the lowest start.
+    slices in the order in which the driver takes them.
     """
 
     name: str
@@ -47,7 +47,6 @@ class MigProfile(Struct, frozen=True):
     sms: int
     size: int
     starts: tuple[int, ...]
-    first_id: int
     ce: int = 0
     dec: int = 0
     enc: int = 0
@@ -58,10 +57,6 @@ class MigProfile(Struct, frozen=True):
     def media(self) -> bool:
         """True if an instance holds the card's media extensions, of which there is one set."""
         return self.name.endswith("+me")
-
-    def instance_id(self, start: int) -> int:
-        """The GPU instance id that the driver gives to an instance at ``start``."""
-        return self.first_id + sorted(self.starts).index(start)
 
 
 class MigTable(Struct, frozen=True):
@@ -138,7 +133,6 @@ def _profile(row: Mapping[str, Any], shapes: Mapping[str, Any]) -> MigProfile:
         slices=int(shape_name.split("-")[0]),
         size=shape["size"],
         starts=tuple(shape["starts"]),
-        first_id=shape["first_id"],
         **facts,
     )
 

@@ -137,9 +137,9 @@ def test_geometries_that_no_card_offers_are_named() -> None:
 
 def test_the_published_geometries_have_no_findings() -> None:
     import yaml
+    from kit.objects import render_geometries
 
     from pumice.devices.nvidia_vgpu.mig_catalogue import PUBLISHED
-    from pumice.wire.device_config_text import render_geometries
 
     text = yaml.safe_dump({"nvidia": {"knownMigGeometries": render_geometries(PUBLISHED)}})
     assert found(text) == []
