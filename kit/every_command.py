@@ -26,7 +26,7 @@ LABORATORYS = frozenset(name for name, (module, _) in COMMANDS.items() if not mo
 ASK = frozenset({"inspect", "job", "jobflow", "jobtemplate", "pod", "queue", "usage"})
 """Commands that do nothing but ask a cluster."""
 ENDLESS = ("scheduler", "controller", "webhook", "monitor", "device-plugin", "dra-driver")
-"""What runs until it is stopped is given something that it refuses after it has been loaded."""
+"""Arguments by command. One that runs until it is stopped is given something that it refuses after it has been loaded."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 HEED_SECONDS = 10.0
-"""How long a cancelled test may take to clean up before an exception is thrown into it."""
+"""Seconds that a cancelled test may take to clean up before an exception is thrown into it."""
 LAST_SECONDS = 60.0
 """After these the process ends: not even signal handlers run any more."""
 

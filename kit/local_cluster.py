@@ -23,7 +23,7 @@ PUMICE = [sys.executable, "-m", "pumice"]
 TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:[ ].*\n|\n)*(\S.*)$", re.MULTILINE)
 """The last line of a traceback in a log: what was raised."""
 OF_THE_WORLD = ("pumice.ports.cluster.ApiError", "OSError", "ConnectionResetError", "BrokenPipeError", "TimeoutError")
-"""What the world refuses is no defect."""
+"""Errors by which the world refuses: they are no defect."""
 
 
 def pumice(*arguments: str, seconds: float = 100) -> subprocess.CompletedProcess[str]:

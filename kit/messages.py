@@ -18,7 +18,7 @@ DATA = tomllib.loads((Path(__file__).parent / "messages.toml").read_text("utf-8"
 PARTS = DATA["part"]
 LEFT_OUT = [re.compile(pattern) for group in DATA["left_out"]
             for pattern in (*group.get("patterns", ()), *map(re.escape, group.get("texts", ())))]  # fmt: skip
-"""What of the messages needs no row; each is a pattern of a whole message."""
+"""Messages that need no row; each is a pattern of a whole message."""
 ERRORS = frozenset({"BadInput", "Unavailable"})
 """The errors that a command or daemon says to a person as they are."""
 HEAD = """\

@@ -36,7 +36,7 @@ DOCS = ROOT / "docs"
 TYPED = frozenset({"sh", "console", "python"})
 """Kinds of blocks that somebody types."""
 COMMAND = re.compile(r"(\$ |sudo |(pumice|kubectl|helm|vcctl|make|ctr|curl|pip|nvidia-smi)\s+(?!:)\S)")
-"""How a line begins that is a command whatever its block is called."""
+"""Beginning of a line that is a command whatever its block is called."""
 LOOKS = re.compile(r"(pumice (explain|top|ps|status|inspect|usage|doctor|defrag plan|queue|(job|pod|jobflow|jobtemplate) list)|"
                    r"\S*nvidia-smi$|vcctl \w+ (list|view|get|describe)|vjobs|vqueues|"
                    r"kubectl (get|logs|top|wait|exec|rollout status|describe)|cat|sleep)\b")  # fmt: skip

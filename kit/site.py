@@ -33,7 +33,7 @@ NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 HEAVIEST = 500_000
 """Bytes of a page."""
 OTHER = "same-page-in-"
-"""What a link to another language is called until the page's own address is known."""
+"""Placeholder of a link to another language until the page's own address is known."""
 NOT_TRANSLATED = "> 本页尚未翻译，以下为英文原文。\n\n"
 STAYS_ENGLISH = {
     "reference/commands.md": "> 本页由各命令的 `--help` 生成。命令的帮助和消息只有英文，因此本页也是英文。\n\n",

@@ -1,4 +1,4 @@
-/* What a call through the machine costs: ns per launch, median of rounds. Prints one line of JSON. */
+/* The cost of a call through the machine: ns per launch, median of rounds. Prints one line of JSON. */
 #define _GNU_SOURCE
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* What the C tests share: checks, a fresh machine, children. The prototypes are our own, from NVIDIA's public documentation. */
+/* Shared by the C tests: checks, a fresh machine, children. The prototypes are our own, from NVIDIA's public documentation. */
 #ifndef PUMICE_MACHINE_TESTS_CHECK_H
 #define PUMICE_MACHINE_TESTS_CHECK_H
 
@@ -148,7 +148,7 @@ static inline CUresult run(CUfunction f, CUstream stream)
     return cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
 }
 
-/* What the card still has, as the driver tells. */
+/* Returns the card's free bytes, as the driver tells. */
 static inline uint64_t free_now(void)
 {
     size_t free_bytes, total;

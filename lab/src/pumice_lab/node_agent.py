@@ -74,7 +74,7 @@ class AgentSettings:
     npu: str = ""
     """Their type, as the driver names it."""
     sharing: str = "hami-core"
-    """How its cards are shared: what the node ConfigMap says elsewhere."""
+    """The sharing of its cards: what the node ConfigMap says elsewhere."""
 
     @property
     def hook_path(self) -> Path:

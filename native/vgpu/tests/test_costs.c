@@ -1,4 +1,4 @@
-/* What launches cost: what is measured, what is learned from it, and that the sum charged is the sum measured. */
+/* The costs of launches: measuring, learning, and that the sum charged is the sum measured. */
 #include "check.h"
 #include "core/after_fork.h"
 #include "policy/budget.h"

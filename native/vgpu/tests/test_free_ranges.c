@@ -1,4 +1,4 @@
-/* What is known to be free in a pool is never more than is free. */
+/* The free ranges known of a pool are never more than is free. */
 #include "book/free_ranges.h"
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* What an image says of itself: PTX, cubins and fat binaries made here, whole and damaged, in memory and in files. */
+/* Reading images: PTX, cubins and fat binaries made here, whole and damaged, in memory and in files. */
 #include "check.h"
 #include "book/image.h"
 

@@ -1,4 +1,4 @@
-/* Who has to go when a container holds more than it may. */
+/* The choice of the process that has to end when a container holds more than it may. */
 #include "check.h"
 #include "policy/overuse.h"
 

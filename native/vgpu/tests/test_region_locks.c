@@ -1,4 +1,4 @@
-/* Whose turn it is to decide: taken from the dead at once, never from the living, and every wait is counted. */
+/* The region's locks: taken from the dead at once, never from the living, and every wait is counted. */
 #include "check.h"
 #include "core/attach.h"
 #include "core/slots.h"

@@ -77,7 +77,7 @@ class ClusterSnapshot:
     objects: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     decisions: list[dict[str, Any]] = field(default_factory=list)
     runs: list[str] = field(default_factory=list)
-    """How long pods ran, in lines as the record of share-hours has them (``wire.share_hours``)."""
+    """Run times of pods, in lines as the record of share-hours has them (``wire.share_hours``)."""
     remarks: list[str] = field(default_factory=list)
     """A remark on the configuration: that another one stands there and is refused."""
 

@@ -25,7 +25,7 @@ MOST_STATES = 2000
 
 Item = TypeVar("Item")
 Counts = tuple[int, ...]
-"""How many of each kind of want."""
+"""Number of each kind of request."""
 Path = tuple[tuple[int, Any], ...]
 """A slice that is made: the kind of want, and the slice as its board calls it."""
 

@@ -13,7 +13,7 @@ from pumice.wire.objects import Container, Pod, Quantities, Resources, Taint, To
 from pumice.wire.quantity import parse_quantity
 
 UNITS = {"cpu": 1000, "memory": 1 / 2**20, "ephemeral-storage": 1 / 2**20}
-"""How many units of searching one is: thousandths of a core, MiB; of everything else whole ones."""
+"""Units of one when a minimum is searched: thousandths of a core, MiB; of everything else whole ones."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 

@@ -28,8 +28,8 @@ _BEHIND_ALL = 1e12
 """More than all plugins together can give: a last resort comes after every other node, whatever its weight."""
 
 NONE, KEPT, FULLEST = PLANNING = ("none", "kept", "fullest")
-"""How pods that wait together are laid out: each by itself; so that nobody loses the place that it would have alone; or, of pods
-that stand equal, so that as much memory as can be is used."""
+"""Ways in which pods that wait together are laid out: each by itself; so that nobody loses the place that it would have alone;
+or, of pods that stand equal, so that as much memory as can be is used."""
 _PREFIX = "deviceshare."
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))

@@ -13,7 +13,7 @@ MANY = 256
 """Regions of containers that are looked into."""
 LISTENING = "00010000"
 NAMES = ("nvidia", "volcano.sock")
-"""How sockets of NVIDIA device plugins begin, NVIDIA's own and the older shared one's too."""
+"""Beginnings of the names of NVIDIA device plugins' sockets, NVIDIA's own and the older shared one's too."""
 
 
 def handed_out(machine: Path | None) -> str:

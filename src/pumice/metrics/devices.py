@@ -29,7 +29,7 @@ ENDINGS = (
     ("_pod_cores", "Cores of a card charged to one pod, told apart by namespace"),
     ("_slices", "Slices of a card that pods hold, by template or profile"),
 )
-"""How the names of a device family's series end, and what they tell; the last three are ours."""
+"""Endings of the names of a device type's series, and what they tell; the last three are ours."""
 
 Lines = tuple[str, ...]
 """Text per series, each with its line ends."""

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 PROGRAM: Final = "nvidia-cuda-mps-control"
 COMM: Final = "nvidia-cuda-mps"
-"""How the kernel names both daemons and servers: it keeps 15 letters."""
+"""Name that the kernel has for both daemons and servers: it keeps 15 letters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class Situation:
     waiting: tuple[WaitingPods, ...] = ()
     groups: tuple[GroupView, ...] = ()
     problems: dict[str, str] = field(default_factory=dict)
-    """What was refused, by object."""
+    """Refusals, by object."""
 
 
 _encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(Situation).decode

@@ -17,7 +17,7 @@ OF_LISTS = {
 }  # fmt: skip
 NOT_TOLD = "The scheduler's configuration is remarkable; who may list everything sees here why."
 ABSENT = "404 "
-"""How the answer for a kind begins that the cluster does not have; but for the lists above that is nothing to speak of."""
+"""Beginning of the answer for a kind that the cluster does not have; but for the lists above that is nothing to speak of."""
 
 
 @dataclass(slots=True)

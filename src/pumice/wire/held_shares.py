@@ -49,7 +49,7 @@ class NodeCards:
     npus: Mapping[str, Mapping[str, CardFacts]] = field(default_factory=dict)
     """By the common word under which they are registered."""
     legacy: tuple[int, CardFacts] | None = None
-    """How many cards the legacy sharing has here, and what each is."""
+    """Number of cards that the legacy sharing has here, and the size of each."""
     chip: tuple[str, int] | None = None
     """MindCluster's name of the chips, and the AI cores of each; 0 where it does not say."""
 
@@ -167,7 +167,7 @@ def _whole(amounts: Quantities, name: str) -> int:
 # -- whose run it is, by which later ones are told ---------------------------------------------------------------------
 
 _GENERATED = re.compile(r"(-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrstvwxz2456789]{8,10}))+$")
-"""What Kubernetes and controllers put behind a name (apimachinery util/rand), and indices."""
+"""Endings that Kubernetes and controllers put behind a name (apimachinery util/rand), and indices."""
 
 
 def owner_of(meta: Meta) -> str:

@@ -12,7 +12,7 @@ OLD_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
 OLD_REGION: Final = "failure-domain.beta.kubernetes.io/region"
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 AILING_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""How the keys of taints begin that Kubernetes itself puts on nodes."""
+"""Beginning of the keys of taints that Kubernetes itself puts on nodes."""
 MIRROR: Final = "kubernetes.io/config.mirror"
 """On the mirror pod of a static pod, which the kubelet runs from a file: no scheduler and no plugin serves it."""
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

@@ -29,7 +29,7 @@ TAKEN: Final = str((1 << 64) - 1)
 NO_POD: Final = "not get valid pod"
 NO_RESOURCE: Final = "NoNPUResource"
 SEGMENT_FAILED: Final = "NPUSegmentFailed"
-"""How the plugin's refusals begin, by which people look for them (MindCluster ascend-device-plugin)."""
+"""Beginning of the plugin's refusals, by which people look for them (MindCluster ascend-device-plugin)."""
 
 RING_CONTROLLER: Final = "ring-controller.atlas"
 """Label of a pod whose value names the kind of chip of which it wants a part."""

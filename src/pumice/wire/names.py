@@ -22,7 +22,7 @@ HAMI_DOMAIN: Final = "hami.io"
 SCHEDULING_GROUP: Final = "scheduling.k8s.io"
 VOLCANO_GROUP: Final = "scheduling.volcano.sh"
 DOMAINS: Final = (DOMAIN, OUR_DOMAIN, NVIDIA_DOMAIN, "huawei.com", HAMI_DOMAIN, SCHEDULING_GROUP)
-"""Whose annotations and labels say something about devices, groups and queues."""
+"""Domains of annotations and labels that say something about devices, groups and queues."""
 
 # Extended resources, NVIDIA (defaults; the device ConfigMap can rename the vGPU ones)
 VGPU_NUMBER: Final = "volcano.sh/vgpu-number"

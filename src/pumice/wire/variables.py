@@ -42,7 +42,7 @@ ASCEND_WORKERS: Final = (
     "MS_LOCAL_WORKER", "MS_WORKER_NUM", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "CM_WORKER_SIZE", "CM_LOCAL_WORKER",
 )  # fmt: skip
 ASCEND_RANK: Final = "LOCAL_RANK"
-"""How many chips a container has, and their ranks, as frameworks for training read them (MindCluster ascend-device-plugin)."""
+"""Number of chips of a container, and their ranks, as frameworks for training read them (MindCluster ascend-device-plugin)."""
 VNPU_ASSETS_PATH: Final = "HAMI_VNPU_ASSETS_PATH"
 """Where a plugin finds HAMi's library of soft shares (HAMi ascend-device-plugin)."""
 NPU_MEM_QUOTA: Final = "NPU_MEM_QUOTA"

@@ -192,7 +192,7 @@ def _above(queue: Mapping[str, Any], view: View) -> Iterator[str]:
 
 
 def _height(name: str, view: View, already: int) -> int:
-    """How many levels lie below a queue, itself included; a ring is cut."""
+    """Return the number of levels below a queue, itself included; a ring is cut."""
     if already > 64:
         return 0
     return 1 + max((_height(other["metadata"]["name"], view, already + 1) for other in _children(name, view)), default=0)

@@ -20,7 +20,7 @@ SHARE: Final = "volcano.sh/vgpu-"
 NPU: Final = "huawei.com/"
 NPU_CARD, OF_MEMORY, OF_CORES = f"{NPU}Ascend", "-memory", "-core"
 DEVICES: Final = (SHARE, "volcano.sh/gpu-", "nvidia.com/")
-"""How the resources begin that give a container cards."""
+"""Beginnings of the resources that give a container cards."""
 AMOUNTS: Final = (names.VGPU_MEMORY, names.VGPU_MEMORY_PERCENTAGE, names.VGPU_CORES)
 """Resources that say how much is wanted of each card of ``vgpu-number``."""
 SECTIONS: Final = ("containers", "initContainers", "ephemeralContainers")

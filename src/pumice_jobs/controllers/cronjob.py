@@ -19,7 +19,7 @@ from pumice_jobs.controllers.job.phases import FINISHED
 Json = dict[str, Any]
 ALLOW, FORBID, REPLACE = "Allow", "Forbid", "Replace"
 KEPT: Final = {True: ("successfulJobsHistoryLimit", 3), False: ("failedJobsHistoryLimit", 1)}
-"""How many finished Jobs are kept, of those that succeeded and of the others: field and default."""
+"""Limits of the finished Jobs that are kept, of those that succeeded and of the others: field and default."""
 WINDOWS: Final = (3600, 86400, 32 * 86400, 400 * 86400, 6 * 365 * 86400)
 """Seconds back from now in which a missed time is looked for."""
 

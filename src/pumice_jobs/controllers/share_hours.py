@@ -76,7 +76,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was used between two looks, by key: memory, the shares of which it is known, and the same of cores."""
+    """Use between two looks, by key: memory, the shares of which it is known, and the same of cores."""
 
     begin: int
     end: int
@@ -90,7 +90,7 @@ class Accountant:
     holders: dict[str, ShareOwner] = field(default_factory=dict)
     day: Day | None = None
     totals: dict[Key, list[int]] = field(default_factory=dict)
-    """What this process has counted, for metrics."""
+    """Share-hours that this process has counted, for metrics."""
     _by_name: dict[tuple[str, str], ShareOwner] = field(default_factory=dict)
     _samples: deque[Sample] = field(default_factory=deque)
     _missing: dict[Key, int] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Accountant:
     """True where nobody watched between the record's end and then."""
     _offset: float | None = None
     _more: _Sums | None = None
-    """What the last record that was settled has beyond the one before."""
+    """Share-hours of the last settled record beyond those of the one before."""
 
     # -- what the watch tells -----------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Accountant:
                 self._drop([next((each for each in self.holders.values() if not each.there), owner)])
 
     def used(self, begin: int, end: int, uses: Mapping[tuple[str, str], Use]) -> None:
-        """What pods (by namespace and name) were seen to use between two looks. What cannot be is not known."""
+        """Record the use of pods (by namespace and name) between two looks. Impossible readings count as unknown."""
         sums: dict[Key, list[float]] = {}
         for name, use in uses.items():
             owner = self._by_name.get(name)
@@ -229,14 +229,14 @@ class Accountant:
 
 @dataclass(slots=True)
 class _Sums:
-    """What comes to a record in one stretch, from ``begin`` to the end of ``day``."""
+    """Share-hours that come to a record in one stretch, from ``begin`` to the end of ``day``."""
 
     day: Day
     begin: int
     whole_day: bool
     """The day has given up its hours."""
     away_until: int
-    """What lies before it is read off the pods' timestamps."""
+    """Begin of this process' counting, Unix seconds: use before it is read off the pods' timestamps."""
     rows: Rows = field(default_factory=dict)
     _steady: dict[Key, list[float]] = field(default_factory=dict)
     """The sums of those who hold the same all the while, which are nearly all."""

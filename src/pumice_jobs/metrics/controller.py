@@ -12,7 +12,7 @@ from pumice.wire.share_hours import MEASURES, Key
 PHASES = ("Inqueue", "Pending", "Running", "Unknown", "Completed")
 
 Ends = Mapping[tuple[str, str], int]
-"""How often, by Job (namespace/name) and queue."""
+"""Number of events, by Job (namespace/name) and queue."""
 
 
 def pod_creation_latency() -> Histogram:

@@ -1,4 +1,4 @@
-/* What the emulated machine offers beyond NVML and CUDA: its clock, its sleep, and the control of a test.
+/* The emulated machine's own calls beyond NVML and CUDA: its clock, its sleep, and the control of a test.
  *
  * Exported by libcuda.so.1 and libnvidia-ml.so.1 alike, so a program finds them with dlsym(handle, "pumice_machine_now_ns") and
  * lives in real time when they are absent. All work on the machine named by PUMICE_MACHINE; those that take `dir` on that one.

@@ -27,7 +27,7 @@
 
 enum npu_unit { NPU_JPEGD, NPU_JPEGE, NPU_VPC, NPU_VDEC, NPU_PNGD, NPU_VENC, NPU_UNITS };
 
-/* What a slice, or the whole chip, has. A chip without a number of a unit does not count it. */
+/* The units of a slice, or of the whole chip. A chip without a number of a unit does not count it. */
 struct npu_size {
     uint32_t cores;
     uint32_t cpus;

@@ -114,7 +114,7 @@ struct machine_gpu_instance {
     struct machine_compute_instance compute[MACHINE_INSTANCES];
 };
 
-/* What runs at one moment on the whole card or on one GPU instance. [C] under the card's lock. */
+/* The work that runs at one moment on the whole card or on one GPU instance. [C] under the card's lock. */
 struct machine_lane {
     uint64_t now_ns;         /* served up to this moment */
     uint64_t used_bytes;     /* sum over processes; rebuilt from their accounts after a holder died */
@@ -189,7 +189,7 @@ struct machine_card {
 
 /* ---- processes: the independent witness ---- */
 
-/* What one process holds and did on one card. [C]
+/* The account of one process on one card. [C]
  * Memory and served time: under the card's lock. submitted_ns and launches: atomic additions of the process itself. */
 struct machine_account {
     uint64_t bytes;          /* physical device memory now: contexts + blocks of 2 MiB */

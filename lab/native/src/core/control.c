@@ -1,4 +1,4 @@
-/* What a test or `pumice machine set` does to a machine from outside. */
+/* Changes that a test or `pumice machine set` makes to a machine from outside. */
 #define _GNU_SOURCE
 #include "core.h"
 

@@ -1,4 +1,4 @@
-/* What both libraries share: attaching to the machine, its locks, processes, memory, time. Hidden in both. */
+/* Shared by both libraries: attaching to the machine, its locks, processes, memory, time. Hidden in both. */
 #ifndef PUMICE_MACHINE_CORE_H
 #define PUMICE_MACHINE_CORE_H
 

@@ -1,4 +1,4 @@
-/* What processes tell each other of an event that they share. */
+/* The note by which processes share an event. */
 #ifndef PUMICE_MACHINE_EVENT_NOTE_H
 #define PUMICE_MACHINE_EVENT_NOTE_H
 

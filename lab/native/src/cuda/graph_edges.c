@@ -1,4 +1,4 @@
-/* What is in a graph and what comes before what. */
+/* The nodes of a graph and their dependencies. */
 #include "graph.h"
 
 #include <stdlib.h>

@@ -9,7 +9,7 @@ struct sm_set { uint32_t words[MOST_SMS / 32]; };
 static inline bool sm_in(const struct sm_set *set, unsigned sm) { return set->words[sm / 32] >> sm % 32 & 1; }
 unsigned sm_set_size(const struct sm_set *set);
 
-/* What a descriptor says. */
+/* The content of a descriptor. */
 struct part {
     CUdevice device;
     struct sm_set sms;

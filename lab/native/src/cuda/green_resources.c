@@ -1,4 +1,4 @@
-/* What a green context is made of: processors (SM) and work queues. Which processors a resource stands for is in its internal part;
+/* The resources of a green context: processors (SM) and work queues. Which processors a resource stands for is in its internal part;
  * a program may have changed it, so all is looked at before it is believed.
  *
  * Processors go in groups by the card's generation (cuda.h 13.5, "Green Contexts"); real cards have clusters of unequal size, and

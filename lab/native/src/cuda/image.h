@@ -9,7 +9,7 @@ struct kernel_text *image_kernel(struct module *m, const char *name); /* NULL: n
 void kernel_describe(struct kernel_text *k);
 CUresult image_from_file(const char *path, char **out, size_t *size); /* out: to be freed; followed by zeros */
 
-/* What the readers of a form add; NULL: no memory. */
+/* Adds a kernel that the reader of a format found; NULL: no memory. */
 struct kernel_text *image_add_kernel(struct module *m, const char *name, size_t length);
 struct global_text *image_add_global(struct module *m, const char *name, size_t length, uint64_t bytes);
 bool kernel_add_parameter(struct kernel_text *k, unsigned index, uint32_t offset, uint32_t size);

@@ -1,4 +1,4 @@
-/* What the handles stand for, beyond contexts, streams and functions (cuda.h). */
+/* The objects behind the handles, beyond contexts, streams and functions (cuda.h). */
 #ifndef PUMICE_MACHINE_OBJECTS_H
 #define PUMICE_MACHINE_OBJECTS_H
 
@@ -87,7 +87,7 @@ struct physical {
 
 enum node_type { N_KERNEL = 0, N_MEMCPY = 1, N_MEMSET = 2, N_HOST = 3, N_GRAPH = 4, N_EMPTY = 5, N_WAIT = 6, N_RECORD = 7,
                  N_ALLOC = 10, N_FREE = 11, N_CONDITION = 13 };
-/* What a condition is worth is set by a kernel; here it is worth what it begins with (graph_condition.c). */
+/* A condition. A kernel sets its value; here it keeps the one with which it begins (graph_condition.c). */
 struct condition { struct object o; CUgraph graph; CUcontext context; unsigned initial; CUgraphConditionalHandle next; };
 struct condition_params { CUgraphConditionalHandle condition; int type; unsigned size; CUgraph *bodies; CUcontext context; };
 struct node {

@@ -1,5 +1,6 @@
-/* What this machine has no part of: memory and semaphores of graphics interfaces, texture references,
- * checkpoints, core dumps of one context, memory operations in streams, addresses of 32 bits. Each answers as a driver does on a system without it. */
+/* Calls for which this machine has no part: memory and semaphores of graphics interfaces, texture references,
+ * checkpoints, core dumps of one context, memory operations in streams, addresses of 32 bits.
+ * Each answers as a driver does on a system without it. */
 #include "cuda.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What a device measures: health, errors, memory, load, warmth. */
+/* The measurements of a device: health, errors, memory, load, warmth. */
 #define _GNU_SOURCE
 #include "dcmi.h"
 

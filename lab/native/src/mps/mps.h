@@ -14,7 +14,7 @@
 #define DEVICES 16
 #define ANSWER 4096
 
-/* What every client of a server is held to. `memory` in MiB, 0: no limit, by the ordinal that the server gives the device. */
+/* The limits of every client of a server. `memory` in MiB, 0: no limit, by the ordinal that the server gives the device. */
 struct bounds {
     double percent;
     uint64_t memory[DEVICES];

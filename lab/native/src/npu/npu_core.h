@@ -1,4 +1,4 @@
-/* What libdcmi.so and libascendcl.so share: attaching, the lock, who sees what, who is alive. */
+/* Shared by libdcmi.so and libascendcl.so: attaching, the lock, which chips a process sees, which processes live. */
 #ifndef PUMICE_NPU_CORE_H
 #define PUMICE_NPU_CORE_H
 
@@ -25,10 +25,10 @@ void npu_unlock(int held);
 /* The devices that this process sees, in order of their logic ids, by ASCEND_VISIBLE_DEVICES as the container runtime leaves it;
  * all chips where it is not set. */
 unsigned npu_views(struct npu_view out[NPU_VIEWS]);
-/* Whether this process lives in a container's view. */
+/* Returns whether this process lives in a container's view. */
 bool npu_inside(void);
 
-/* What is to be answered instead of doing the work; 0 for nothing. Under the lock. */
+/* Returns the error that is to be answered instead of doing the work; 0 for none. Under the lock. */
 int npu_fault(const char *function);
 /* The end of a call that changed something: the other place to be killed at. */
 void npu_done(const char *function);

@@ -1,4 +1,4 @@
-/* Who uses a chip: rows of processes, known by pid and start time. */
+/* The processes that use a chip: rows of processes, known by pid and start time. */
 #define _GNU_SOURCE
 #include "npu_core.h"
 

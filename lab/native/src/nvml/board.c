@@ -1,4 +1,4 @@
-/* What a board tells of itself beside its settings: identifier, capabilities, licences, memory that wore out. */
+/* The facts of a board beside its settings: identifier, capabilities, licences, memory that wore out. */
 #include "nvml.h"
 
 struct identifier { unsigned version; unsigned long long value; };

@@ -1,4 +1,4 @@
-/* What the parts of MIG share. */
+/* Shared by the parts of MIG. */
 #ifndef PUMICE_MACHINE_MIG_H
 #define PUMICE_MACHINE_MIG_H
 

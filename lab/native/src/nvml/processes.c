@@ -1,4 +1,4 @@
-/* Who computes on a card, and how much. */
+/* The processes that compute on a card, and their use of it. */
 #define _GNU_SOURCE
 #include "nvml.h"
 

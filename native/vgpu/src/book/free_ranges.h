@@ -1,5 +1,5 @@
 /*
- * What is known to be free in a memory pool: stretches that blocks left, and what a new piece has behind its first block. The driver may
+ * Free ranges of a memory pool: stretches that blocks left, and what a new piece has behind its first block. The driver may
  * know of more, never of less: what it gives out is taken from here, and a pool that gave something back is one of which nothing is known.
  */
 #ifndef VGPU_FREE_RANGES_H

@@ -1,5 +1,5 @@
 /*
- * What a module's image says of the device memory that it will need, before the driver is asked to load it.
+ * The device memory that a module will need by its image, before the driver is asked to load it.
  *
  * Read are the formats that are public or that programs carry: cubins (ELF), fat binaries with their wrapper, and PTX. Variables
  * are known to the byte; code is known of a cubin and bounded for PTX. What is compressed or of no known format says nothing.
@@ -35,7 +35,7 @@ struct source {
 /* False when not all of it is there. */
 bool source_read(const struct source *source, uint64_t at, void *into, size_t bytes);
 
-/* How many bytes, up to so many, are there; a part of a page that is there counts in full. */
+/* Returns how many bytes, up to so many, are there; a part of a page that is there counts in full. */
 size_t source_read_some(const struct source *source, uint64_t at, void *into, size_t bytes);
 
 struct image_need image_of_ptx(const struct source *source, uint64_t at, uint64_t most);

@@ -1,5 +1,5 @@
 /*
- * What this process holds: one record per allocation, handle, mapping or context, found by its key in constant time.
+ * The memory that this process holds: one record per allocation, handle, mapping or context, found by its key in constant time.
  *
  * Sharded hash tables; a shard's lock is held for a look-up or an insertion and never across a driver call.
  */
@@ -56,7 +56,7 @@ bool records_count(enum record_kind kind, uint64_t key, int references, int mapp
 /* The record belongs to a shared allocation from now on; false: it is gone, or belongs to one already. */
 bool records_join_up(enum record_kind kind, uint64_t key, uint32_t shared_allocation);
 
-/* What was not charged is, with so many bytes; false: it is gone, or was. */
+/* Charges a record that was not charged, with so many bytes; false: it is gone, or was charged. */
 bool records_charge(enum record_kind kind, uint64_t key, uint64_t bytes);
 
 /* Removes everything that belongs to an owner, calling each for it. */

@@ -1,7 +1,7 @@
 /*
- * What a child of fork does not share with its parent: named beside its definition, and zero in the child before anything else runs there.
- * A thread of the parent may have held any lock, half-way through any change; what pointers led to lies where it is. Zeros are an
- * unlocked mutex.
+ * State that a child of fork does not share with its parent: named beside its definition, and zero in the child before anything
+ * else runs there. A thread of the parent may have held any lock, half-way through any change; what pointers led to lies where
+ * it is. Zeros are an unlocked mutex.
  */
 #ifndef VGPU_AFTER_FORK_H
 #define VGPU_AFTER_FORK_H

@@ -1,5 +1,5 @@
 /*
- * What the environment asks for, read once per process when it first uses the GPU (HAMi-core src).
+ * Settings from the environment, read once per process when it first uses the GPU (HAMi-core src).
  *
  * The lookup is an argument so that tests need no environment of their own.
  */

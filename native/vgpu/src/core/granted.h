@@ -1,5 +1,5 @@
 /*
- * What the limits page grants (vgpu/limits_page.h): a page that is there holds, whatever else is said. One that cannot be read, or is of
+ * The grants of the limits page (vgpu/limits_page.h): a page that is there holds, whatever else is said. One that cannot be read, or is of
  * a layout that this library does not know, grants nothing: somebody meant to limit the container, and nobody knows to what.
  */
 #ifndef VGPU_GRANTED_H

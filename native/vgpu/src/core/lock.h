@@ -16,7 +16,7 @@ enum lock_verdict lock_try(int fd, uint64_t start, uint64_t bytes);
 /* Waits for as long as a lock is ever waited for (core/waits.h). */
 enum lock_verdict lock_wait(int fd, uint64_t start, uint64_t bytes);
 void lock_release(int fd, uint64_t start, uint64_t bytes);
-/* Whether another process (another file description) holds it. */
+/* Returns whether another process (another open file description) holds the lock. */
 bool lock_held_elsewhere(int fd, uint64_t start, uint64_t bytes);
 
 /* Together with others who share it, and against whoever wants it alone. What is held alone becomes shared without a gap. */
@@ -29,7 +29,7 @@ struct lock_range {
     uint64_t start, bytes;
 };
 
-/* What others hold there: any of it, not the first. `alone`: only what nobody shares. False: nothing. */
+/* Finds a lock that others hold in the range, not necessarily the first. `alone`: exclusive locks only. False: there is none. */
 bool lock_find(int fd, uint64_t start, uint64_t bytes, bool alone, struct lock_range *found);
 
 /* Meets each stretch that others hold there, from below, once however many share it. False: there are too many to look at. */

@@ -29,7 +29,7 @@ void log_write(int level, uint32_t *times, const char *format, ...) __attribute_
 #define log_debug(...) log_at(LOG_LEVEL_DEBUG, __VA_ARGS__)
 
 /*
- * What is wrong with a container's configuration is said once in the container, not by each of its processes.
+ * Warnings: a fault of a container's configuration is said once in the container, not by each of its processes.
  *
  * The region keeps, by subject, a hash of the last complaint: whoever puts another one there writes the line, the others have
  * it at the information level. Where no region is shared each process says it for itself.

@@ -1,4 +1,4 @@
-/* What the process table says of a process of our own PID namespace. */
+/* The process table's facts about a process of our own PID namespace. */
 #ifndef VGPU_PROCESS_H
 #define VGPU_PROCESS_H
 

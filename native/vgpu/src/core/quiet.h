@@ -62,7 +62,7 @@ static inline int path_status(const char *path, struct stat *status)
     return (int)syscall(SYS_newfstatat, AT_FDCWD, path, status, 0);
 }
 
-/* Whether it still is that file: a program may have closed our descriptor, and its number is another's now. */
+/* Returns whether the descriptor still is that file: a program may have closed our descriptor, and its number is another's now. */
 static inline bool file_is(int fd, dev_t device, ino_t inode)
 {
     struct stat status;

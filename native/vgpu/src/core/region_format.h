@@ -1,4 +1,4 @@
-/* What a file is that lies where the region should, and how it becomes a region. */
+/* The format of the file that lies where the region should, and how it becomes a region. */
 #ifndef VGPU_REGION_FORMAT_H
 #define VGPU_REGION_FORMAT_H
 
@@ -28,7 +28,7 @@ struct region_probe region_judge(const uint32_t head[3], const uint32_t ext[3], 
 /* Reads the head of the file; nothing is mapped, so a short file cannot hurt. */
 struct region_probe region_probe(int fd);
 
-/* Whether a process registered in an older file still lives. */
+/* Returns whether a process registered in an older file still lives. */
 bool region_older_is_live(int fd, int layout);
 
 /* The limits that a valid file holds; false when it holds none to be trusted. */
@@ -47,7 +47,7 @@ struct region_limits {
 void region_format(struct region *region, const struct region_limits *limits, bool blank, bool (*keep)(int slot, void *data), void *data);
 void region_format_ext(struct region_ext *ext, bool blank, bool (*keep)(int slot, void *data), void *data);
 
-/* What says that it is a region and ours. */
+/* Writes the words that mark a region as ours. */
 void region_format_heads(struct region *region, struct region_ext *ext);
 
 #endif

@@ -40,7 +40,7 @@ int region_fd(struct region_map *map);
 /* The same file under a number that programs do not use: they pass low descriptors about and close them in loops. */
 int region_fd_move_up(int fd);
 
-/* Whether this process has books to keep. */
+/* Returns whether this process has a region to book in. */
 static inline bool region_has_books(const struct region_map *map)
 {
     return map->slot >= 0 && !shared_peek(&map->leaving);
@@ -52,7 +52,7 @@ static inline struct region_slot *region_own(struct region_map *map)
 }
 
 /* The table of shared allocations (core/shared_allocations.h) as it is read: the file is the container's own, so nothing in it is taken on trust. */
-/* How many places to look at. */
+/* Returns how many places of the table are to be looked at. */
 uint32_t shared_allocations_places(const struct region_map *map);
 
 /* NULL: what is there is no shared allocation, and nobody's. */
@@ -61,7 +61,7 @@ struct shared_allocation *shared_allocation_at(struct region_map *map, uint32_t 
 /* Which of the holders that slot is; -1: none. */
 int shared_allocation_place_of(const struct shared_allocation *shared_allocation, int slot);
 
-/* Whether that slot is among the holders of any. */
+/* Returns whether that slot holds any shared allocation. */
 bool shared_allocations_hold(struct region_map *map, int slot);
 
 #endif

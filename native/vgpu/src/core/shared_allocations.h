@@ -11,12 +11,12 @@
 #include "core/region_map.h"
 
 /*
- * What this process pays for already; 0: there is no place for it. Shared allocations are numbered from 1. Under a limits page they stand in the ledger
- * alone, beside what the process pays for, and the caller gives that back.
+ * Adds a shared allocation that this process pays for already; 0: there is no place for it. Shared allocations are numbered from
+ * 1. Under a limits page they stand in the ledger alone, beside what the process pays for, and the caller gives that back.
  */
 uint32_t shared_allocation_new(struct region_map *map, int device, uint64_t bytes, uint64_t descriptors, uint64_t words);
 
-/* What is looked for, in the table one after the other, or by the name that it has in the ledger (0: it has none). */
+/* A search in the table, one row after the other, or by the name that it has in the ledger (0: it has none). */
 struct shared_allocation_search {
     bool (*is)(const struct shared_allocation *shared_allocation, const void *sought);
     uint64_t (*name)(const void *sought);
@@ -44,7 +44,7 @@ int shared_allocations_sweep(struct region_map *map);
 /* When the region is made anew: who stays, stays. NULL: nobody. */
 void shared_allocations_format(struct region_map *map, bool (*keep)(int slot, void *data), void *data);
 
-/* Who ends has nothing added to its slot while it is emptied. */
+/* Takes an ending process out of all shared allocations; nothing is added to its slot while it is emptied. */
 void shared_allocations_leave_slot(struct region_map *map);
 
 #endif

@@ -17,8 +17,8 @@ int slot_claim(struct region_map *map);
 void slot_leave(struct region_map *map);
 
 /*
- * Gives back what dead processes hold, but for who holds something together (shared_allocations_sweep); how many slots were emptied, -1: of some
- * somebody else is about to.
+ * Gives back what dead processes hold, but for who holds something together (shared_allocations_sweep); how many slots were
+ * emptied, -1: of some somebody else is about to.
  */
 int slots_sweep(struct region_map *map);
 
@@ -32,7 +32,7 @@ bool slot_is_dead(struct region_map *map, int slot);
 /* True when the owner runs no more code, though it may still hold memory. For a slot that is held. */
 bool slot_has_stopped(struct region_map *map, int slot);
 
-/* What it says that its owner holds on a device. */
+/* Returns the bytes that the slot's owner holds on a device. */
 uint64_t slot_holds(const struct region_map *map, int slot, int device);
 
 /* The owner of a slot that nobody locks is about to be gone. */

@@ -1,5 +1,5 @@
 /*
- * How long the library's locks are waited for: each wait, for a lock of the region or of this process, is measured from its
+ * Waits for the library's locks: each wait, for a lock of the region or of this process, is measured from its
  * beginning to its end and counted in the region, so that it outlives the process (`pumice vgpu status` shows it).
  *
  * What counts is the time for which the thread was kept waiting, not the time for which it could have gone on and had no processor:
@@ -28,7 +28,7 @@ struct wait wait_begin(void);
 /* For how long it has kept the thread. */
 uint64_t wait_ns(const struct wait *wait);
 
-/* Whether that is as long as a lock is ever waited for. */
+/* Returns whether the wait has lasted as long as a lock is ever waited for. */
 bool wait_is_over(const struct wait *wait);
 
 /* Counts a wait that ends now. */

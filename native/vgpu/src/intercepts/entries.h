@@ -1,4 +1,4 @@
-/* What the shapes of entries.c ask, beside the services: each is in the file of its subject in this folder. */
+/* Functions that the shapes of entries.c call, beside the services: each is in the file of its subject in this folder. */
 #ifndef VGPU_ENTRIES_H
 #define VGPU_ENTRIES_H
 

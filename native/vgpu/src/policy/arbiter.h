@@ -1,5 +1,5 @@
 /*
- * What the containers of a node tell each other about one GPU, in a file of the host-wide directory (HAMi-core
+ * The exchange between containers of a node about one GPU, in a file of the host-wide directory (HAMi-core
  * src/multiprocess/multiprocess_utilization_watcher.c), and
  * the optional arbiter on it: a process that has work on the GPU is left alone until it is done or its window is over.
  *
@@ -52,7 +52,7 @@ void arbiter_close(struct arbiter *arbiter);
 void arbiter_publish(struct arbiter *arbiter, uint64_t now, uint64_t busy_until, uint32_t weight, bool takes_part);
 void arbiter_answered(struct arbiter *arbiter, uint64_t busy_until); /* may be earlier than what was published */
 
-/* How many other containers had work on the GPU after this moment. */
+/* Returns the number of other containers that had work on the GPU after this moment. */
 unsigned arbiter_others(const struct arbiter *arbiter, uint64_t now, uint64_t since);
 
 /* When the other containers are expected to be done with the GPU. */

@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-/* How much unused time may be saved up, in ns. */
+/* Returns the most unused time that may be saved up, in ns. */
 int64_t budget_cap(uint64_t percent);
 
 /* Brings credit up to now. */
@@ -26,7 +26,7 @@ static inline int64_t budget_charge(struct ext_device *device, int64_t cost)
 }
 
 /*
- * What was charged turned out to be more or less. A refund is credit: lowering charged would leave tickets behind that no
+ * Corrects a charge that turned out to be more or less. A refund is credit: lowering charged would leave tickets behind that no
  * credit ever passes, because credit stops growing a little above charged.
  */
 static inline void budget_correct(struct ext_device *device, int64_t difference)

@@ -1,5 +1,5 @@
 /*
- * What a launch costs in GPU time, learned from measured launches of the same key (HAMi-core
+ * The cost of a launch in GPU time, learned from measured launches of the same key (HAMi-core
  * src/multiprocess/multiprocess_utilization_watcher.c).
  *
  * The mean is what a launch is charged beforehand. What was measured has the last word: its launch is charged what it took, and so
@@ -64,7 +64,7 @@ static inline uint64_t cost_estimate(const struct cost *cost)
 }
 
 /*
- * Whether this launch should be measured: the first ones always, then one of 32, later of 128 (graphs: 8), and one in 10 ms. Where
+ * Returns whether this launch should be measured: the first ones always, then one of 32, later of 128 (graphs: 8), and one in 10 ms. Where
  * launches differ much: each that is long, and of short ones as many as take a few percent of their time to measure.
  */
 bool cost_wants_sample(struct cost *cost, enum cost_shape shape, uint64_t now, uint64_t estimate, struct cost_others *others);
@@ -76,10 +76,10 @@ bool cost_wants_sample(struct cost *cost, enum cost_shape shape, uint64_t now, u
  */
 bool cost_wants_sample_anywhere(struct cost *cost);
 
-/* Whether enough of the kind were measured alone. */
+/* Returns whether enough of the kind were measured alone. */
 bool cost_known_alone(const struct cost *cost);
 
-/* Whether samples taken beside others are charged in full, for want of a known length. */
+/* Returns whether samples taken beside others are charged in full, for want of a known length. */
 bool cost_is_unsure(const struct cost *cost);
 
 struct cost_verdict {

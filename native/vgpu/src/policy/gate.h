@@ -27,7 +27,7 @@ static inline bool core_limits_are_on(const struct region_map *map)
     return shared_peek(&map->page->lifted) == 0 || (beaten && gate_heard(more, 1) == 0);
 }
 
-/* What is left to a container which more important work holds back; 0: it is not. */
+/* Returns the core percentage left to a container that more important work holds back; 0: it is not held back. */
 static inline uint64_t gate_floor(const struct region_map *map)
 {
     const struct page_more *more = granted_more(map->page);
@@ -35,7 +35,7 @@ static inline uint64_t gate_floor(const struct region_map *map)
     return __builtin_expect(held == 0, 1) ? 0 : gate_heard(more, held);
 }
 
-/* What the others leave of the card to a container that may have more than it asked for; 0: no more. */
+/* Returns the core percentage that others leave to a container that may have more than its limit; 0: no more. */
 static inline uint64_t gate_burst(const struct region_map *map)
 {
     const struct page_more *more = granted_more(map->page);
@@ -56,8 +56,8 @@ static inline uint64_t gate_limit(const struct region_map *map, enum core_policy
 }
 
 /*
- * Whether launches have to wait: the monitor blocks the container, or somebody suspended this process. Where the page says who is held
- * back, anybody's word in the region counts for nothing.
+ * Returns whether launches have to wait: the monitor blocks the container, or somebody suspended this process. Where the page
+ * says who is held back, anybody's word in the region counts for nothing.
  */
 static inline bool gate_closed(const struct region_map *map)
 {

@@ -22,7 +22,7 @@ void memory_charge(struct region_map *map, int device, enum memory_type type, ui
 /* Gives back at most what is booked; a larger amount is a bug of ours, logged once and clipped. */
 void memory_release(struct region_map *map, int device, enum memory_type type, uint64_t bytes);
 
-/* What is booked as one type is of another from now on; the sum is the same all the while. */
+/* Moves bytes that are booked as one type to another; the sum is the same all the while. */
 void memory_rename(struct region_map *map, int device, enum memory_type from, enum memory_type to, uint64_t bytes);
 
 /* Bytes booked by all live slots of the container. */
@@ -37,7 +37,7 @@ static inline uint64_t memory_limit(const struct region_map *map, int device)
     return map->page != NULL ? granted_memory(map->page, device) : shared_peek(&map->region->limit[device]);
 }
 
-/* What it may hold with memory that may leave the card; not less than the limit. */
+/* Returns the most bytes that it may hold with memory that may leave the card; not less than the limit. */
 static inline uint64_t memory_most(const struct region_map *map, int device)
 {
     const struct page_more *more = granted_more(map->page);

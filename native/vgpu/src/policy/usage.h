@@ -1,13 +1,14 @@
 /*
  * GPU time under a limits page: what is charged and what was earned, where no other process of the container can write it.
  *
- * Each process keeps a book of the container's budget for itself. What it charges it says in a lane of record locks (core/lanes.h), half a
- * millisecond at a time, and what the others say is charged here when it looks, each millisecond. So all come to the same balance. It
- * is a little late: the words of the region, where each launch of the container has its place, go on saying whose turn it is. But a launch starts
- * only when the own book has paid for it, too, and waits for words only as long as locks bear them out.
+ * Each process keeps a book of the container's budget for itself. What it charges it says in a lane of record locks
+ * (core/lanes.h), half a millisecond at a time, and what the others say is charged here when it looks, each millisecond. So all
+ * come to the same balance. It is a little late: the words of the region, where each launch of the container has its place, go
+ * on saying whose turn it is. But a launch starts only when the own book has paid for it, too, and waits for words only as long
+ * as locks bear them out.
  *
- * What others write in shared words may still shorten a measurement, for it met their slices, or hold a launch up, for it is their
- * turn. Both only as far as locks show that they did use the card: that much, and for the second some patience more.
+ * What others write in shared words may still shorten a measurement, for it met their slices, or hold a launch up, for it is
+ * their turn. Both only as far as locks show that they did use the card: that much, and for the second some patience more.
  *
  * Without a page the words of the region are the budget, and all of this does nothing.
  */
@@ -31,7 +32,7 @@ struct ticket usage_charge(struct region_map *map, int device, int64_t cost);
 void usage_correct(struct region_map *map, int device, int64_t difference);
 struct ticket usage_charged(const struct region_map *map, int device); /* behind all that is there */
 
-/* Whether all before it is paid for and so much more saved up; else after how long by either. */
+/* Returns whether all before the ticket is paid for and so much more saved up; else after how long by either. */
 bool usage_allows(const struct region_map *map, int device, struct ticket ticket, int64_t ahead);
 struct usage_wait {
     uint64_t own_ns, shared_ns;
@@ -53,7 +54,7 @@ uint64_t usage_limit(struct region_map *map, int device, uint64_t percent);
 /* A measurement is shortened by so much, for others had the card meanwhile: what of it no lock shows, to be charged after all. */
 int64_t usage_unproven(struct region_map *map, int device, uint64_t ns);
 
-/* Whether the shared words may go on holding a launch up, and that they did. */
+/* Returns whether the shared words may go on holding a launch up, and notes that they did. */
 bool usage_is_patient(struct region_map *map, int device, uint64_t now);
 void usage_waited(struct region_map *map, int device, uint64_t ns);
 

@@ -1,5 +1,5 @@
 /*
- * What is bound to multicast objects of this process: it lives on without its own handle, until it is unbound or the object has ended,
+ * Memory bound to multicast objects of this process: it lives on without its own handle, until it is unbound or the object has ended,
  * which is when nobody refers to it or maps it any more. Bindings are few, so they are one list.
  */
 #ifndef VGPU_BINDINGS_H

@@ -28,7 +28,7 @@ struct block_request {
 /* False when the limit has no room for what the driver would take. What was reserved is under way until it is settled (process_state.h). */
 bool blocks_reserve(struct block_request *request, int device, enum memory_type type, uint64_t bytes, bool shares);
 
-/* What the request came to is known by now; false when that does not fit. */
+/* Books the size that the request came to; false when that does not fit. */
 bool blocks_resize(struct block_request *request, uint64_t bytes);
 
 /* After the driver's answer, before underway_end: records on success, the booking back on failure. False: it lies where nothing was booked, and has to go. */
@@ -41,17 +41,17 @@ void blocks_left(int device, CUdeviceptr pointer, uint64_t bytes);
 struct record;
 void blocks_dropped(const struct record *block);
 
-/* What whole blocks come to. */
+/* Returns the bytes rounded up to whole blocks. */
 uint64_t blocks_bytes(uint64_t bytes);
 
 /* Arrays and modules take places in the same blocks: from now on nothing is given because a block has places left. */
 void blocks_mingle(int device);
 
 /*
- * Modules that lodge in blocks which data pay for. Small linear memory, small arrays and the variables of modules share blocks of 2 MiB, and
- * nothing tells in whose block a variable lies: what NVML measures is the same with it and without. When the data go, the block
- * stays on the card for the module's sake. So what modules may hold in such blocks is counted, and as much of what data give back stays
- * booked, as theirs, until a look at NVML shows that it went (docs/adr/0104).
+ * Modules that lodge in blocks which data pay for. Small linear memory, small arrays and the variables of modules share blocks
+ * of 2 MiB, and nothing tells in whose block a variable lies: what NVML measures is the same with it and without. When the data
+ * go, the block stays on the card for the module's sake. So what modules may hold in such blocks is counted, and as much of what
+ * data give back stays booked, as theirs, until a look at NVML shows that it went (docs/adr/0104).
  */
 /* Data pay for so much more, or less, in blocks where others may lie; arrays for whole blocks, of which they take a part. */
 enum suballocation { WITH_LINEAR, WITH_ARRAYS };
@@ -65,7 +65,7 @@ void suballocation_released(int device, enum suballocation with, uint64_t bytes)
 uint64_t suballocation_moves_in(int device, uint64_t most);
 bool suballocation_moves_out(int device, uint64_t bytes);
 
-/* What has blocks of its own, and looks paid for where arrays are booked with more than they take. */
+/* Adds blocks to all that is paid for with arrays: they are booked with more than they take. */
 void suballocation_behind_arrays(int device);
 
 /* While somebody looks how much of what is booked for modules is needed: it may be that of others who lodge, as much as is counted. */

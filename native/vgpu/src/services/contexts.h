@@ -1,4 +1,4 @@
-/* What contexts cost (HAMi-core src/cuda, HAMi-core src/utils.c): measured by NVML right after they are made, a constant
+/* The memory that contexts cost (HAMi-core src/cuda, HAMi-core src/utils.c): measured by NVML right after they are made, a constant
  * where nothing measures. */
 #ifndef VGPU_CONTEXTS_H
 #define VGPU_CONTEXTS_H
@@ -53,7 +53,7 @@ void greens_made(CUgreenCtx green, int device, CUcontext primary);
 int greens_device(CUgreenCtx green, CUcontext *context);
 void greens_gone(CUcontext context, int device);
 
-/* Whose the memory is that is taken while this context is current. */
+/* Returns the context to which memory is booked that is taken while this context is current. */
 uint64_t greens_owner(uint64_t context);
 
 #endif

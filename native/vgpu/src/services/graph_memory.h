@@ -1,6 +1,6 @@
 /*
- * What graphs with allocation nodes take when they are uploaded or first launched; how much is read from the nodes when a graph is
- * instantiated.
+ * The memory that graphs with allocation nodes take when they are uploaded or first launched; how much is read from the nodes
+ * when a graph is instantiated.
  */
 #ifndef VGPU_GRAPH_MEMORY_H
 #define VGPU_GRAPH_MEMORY_H

@@ -1,5 +1,5 @@
 /*
- * What happens around every launch: tell the monitor, wait while blocked, pay for GPU time where a core limit holds.
+ * The steps around every launch: tell the monitor, wait while blocked, pay for GPU time where a core limit holds.
  *
  * While no limit is armed the whole of it is a few loads and a look at the coarse clock.
  */
@@ -77,7 +77,8 @@ struct queued {
 void activity_publish(int device, uint64_t now, struct queued queued);
 uint64_t activity_refresh(int device, uint64_t now, bool awaits); /* by what has answered: when to look again, 0: done */
 void activity_learned(int device, uint64_t length); /* what a launch of unknown length took */
-/* What one is taken to last: others wait for it while the program may do something else, and nobody looks whether it is done. */
+/* Returns the length that a launch of unknown length is taken to last, in ns: others wait for it while the program may do
+ * something else, and nobody looks whether it is done. */
 uint64_t activity_unknown_length(int device, uint64_t most);
 void activity_answered(int device, uint64_t now); /* what was unknown is done: no longer busy on its account */
 uint32_t activity_sharers(int device, uint64_t now, uint64_t since); /* including ourselves */

@@ -30,7 +30,7 @@ struct memory_sample sight(int device, enum asking asking);
 void moves_begin(int device);
 void moves_end(int device);
 
-/* What moves have reserved and may have taken already. */
+/* Adds to the bytes that moves have reserved and may have taken already. */
 void moves_expect(int device, int64_t by);
 uint64_t moves_expected(int device);
 

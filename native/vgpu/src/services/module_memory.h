@@ -35,11 +35,11 @@ void module_dropped(const struct record *module); /* with its context */
 int module_device(void);
 
 /*
- * What drivers take late: the code of a function when it is first asked for, the variables of a library when one of them is. It cannot be
- * undone, so it is charged whatever the limit says, and at once.
+ * Memory that drivers take late: the code of a function when it is first asked for, the variables of a library when one of them
+ * is. It cannot be undone, so it is charged whatever the limit says, and at once.
  *
- * Each first question for a name is followed by a look at NVML, for what the card as a whole has less hides under what others give back
- * at that moment. Who asks again is told from memory and asks nobody (docs/adr/0105).
+ * Each first question for a name is followed by a look at NVML, for what the card as a whole has less hides under what others
+ * give back at that moment. Who asks again is told from memory and asks nobody (docs/adr/0105).
  */
 enum late_kind { LATE_CODE, LATE_VARIABLES };
 

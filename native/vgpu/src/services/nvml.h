@@ -31,7 +31,7 @@ struct listing {
     uint64_t bytes[LISTED];
 };
 
-/* Who is there before this process's first context is made, and who has come with it. */
+/* Lists the processes that NVML sees before this process's first context is made; listed_learn finds the one that came with it. */
 void listed_look(int device, struct listing *before);
 void listed_learn(int device, const struct listing *before);
 
@@ -39,7 +39,7 @@ void listed_learn(int device, const struct listing *before);
 uint64_t listed_bytes(int device);
 
 /*
- * What the card as a whole has less after a call than before, where nobody tells what this process has.
+ * The decrease of a whole card's free memory over a call, where nobody tells what this process has.
  *
  * What the container booked meanwhile is not the call's. What other containers took or gave back meanwhile is not told apart,
  * so whoever uses the figure bounds it by what the call can have taken.
@@ -55,10 +55,10 @@ struct free_delta {
 struct free_delta free_delta_in_context(int device);
 struct free_delta free_delta_by_nvml(int device);
 
-/* How much has gone since then; negative: there is more. 0 where nothing was told. */
+/* Returns the free bytes that have gone since then; negative: there are more. 0 where NVML did not answer. */
 int64_t free_delta_taken(const struct free_delta *before);
 
-/* Whether the card has less at all; cheap, and enough to see that nothing happened. */
+/* Returns whether the card has less free memory at all; cheap, and enough to see that nothing happened. */
 bool free_delta_less(const struct free_delta *before);
 
 #endif

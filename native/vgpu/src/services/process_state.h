@@ -27,7 +27,7 @@ extern int process_attached;
 /* Attaches if that has not happened; false when even private memory for the books cannot be had. */
 bool process_attach(void);
 
-/* Whether a hook should do its work: called by the program itself, and the region is there. */
+/* Returns whether a hook should do its work: called by the program itself, and the region is there. */
 static inline bool process_serves(void)
 {
     if (__builtin_expect(inside_driver != 0, 0))
@@ -73,7 +73,7 @@ bool process_reserve_silently(int device, enum memory_type type, uint64_t bytes)
 void process_release(int device, uint64_t bytes);
 void process_tell_refusal(int device, uint64_t bytes); /* 0 bytes: nobody knows how many it would have been */
 
-/* What this process holds from now on. charged: false where something else pays for it. */
+/* Records that this process holds the memory from now on. charged: false where something else pays for it. */
 void process_note(enum record_kind kind, uint64_t key, int device, uint64_t bytes, bool charged);
 uint64_t process_current_context(void);
 
@@ -81,11 +81,11 @@ uint64_t process_current_context(void);
 CUresult process_commit(CUresult rc, enum record_kind kind, uint64_t key, int device, uint64_t bytes);
 
 /* The freeing half: take the record, let the driver free, give back; or put the record back when the driver refuses. */
-/* What the driver freed is given back to whoever it was booked by. */
+/* Gives bytes that the driver freed back to the process that booked them. */
 void process_gone(const struct record *record);
 
 /*
- * Whether another thread is between its books and the driver: allocations are booked before they happen, frees after, and what NVML measures
+ * Mark a thread as between its booking and the driver: allocations are booked before they happen, frees after, and what NVML measures
  * meanwhile is less than what is booked. Around booking, call and commit, or the other way round. Of a device below 0 nothing is noted.
  */
 void underway_begin(int device);

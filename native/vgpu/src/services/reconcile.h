@@ -1,5 +1,5 @@
 /*
- * What this process holds on a device as NVML counts it, against what the hooks booked (HAMi-core src/allocator/allocator.c).
+ * The memory that this process holds on a device as NVML counts it, against what the hooks booked (HAMi-core src/allocator/allocator.c).
  *
  * The difference slipped past the hooks: code of modules, stacks and heaps that the driver resized, contexts made on private paths. It is
  * booked as memory of modules, apart from data and contexts: what a module took when it was loaded belongs to the module and is given back
@@ -28,20 +28,20 @@ bool reconcile_has_residue(int device);
 bool reconcile_expect(int device, uint64_t bytes);
 void reconcile_expected(int device, uint64_t bytes);
 
-/* What a module is booked with, and what it may hold besides in blocks that data pay for (services/blocks.h). */
+/* The bytes with which a module is booked, and those that it may hold besides in blocks that data pay for (services/blocks.h). */
 struct claim {
     uint64_t bytes, lodges;
 };
 
 /*
- * What slipped past since the last time belongs to a module, for which so much was expected; where NVML does not tell, it took
+ * Books memory that slipped past since the last time for a module, for which so much was expected; where NVML does not tell, it took
  * so much. It may hold the most. False when the limit has no room for it, what was expected stays reserved, and it has not ended.
  */
 bool reconcile_claim(int device, uint64_t expected, uint64_t taken, uint64_t most, struct claim *claim);
 
 /*
- * A module with this claim, or without one (NULL), was unloaded; where NVML does not tell, the card has so much more by it. Blocks that it shared with others stay, as
- * residue.
+ * A module with this claim, or without one (NULL), was unloaded; where NVML does not tell, the card has so much more by it.
+ * Blocks that it shared with others stay, as residue.
  */
 void reconcile_unloaded(int device, const struct claim *claim, int64_t by);
 
@@ -58,9 +58,10 @@ bool reconcile_gives_back(int device);
 void reconcile_forget(int device);
 
 /*
- * What one call took, by NVML's figure before and after it. What else is booked and not on the card, or the other way round, is on both
- * sides and goes out: small arrays are booked by whole blocks and lie in one, and whoever took that for room was wrong as soon as they
- * were gone. `moving`: within a move of one's own. Exact where nobody else booked anything in between.
+ * Samples the memory that one call took, by NVML's figure before and after it. What else is booked and not on the card, or the
+ * other way round, is on both sides and goes out: small arrays are booked by whole blocks and lie in one, and whoever took that
+ * for room was wrong as soon as they were gone. `moving`: within a move of one's own. Exact where nobody else booked anything in
+ * between.
  */
 struct memory_sample reconcile_sight(int device, bool moving);
 enum sampled reconcile_growth(const struct memory_sample *before, const struct memory_sample *after, int64_t *by);
@@ -68,7 +69,7 @@ enum sampled reconcile_growth(const struct memory_sample *before, const struct m
 /* Ends: what was expected is so much, and stays claimed until reconcile_return or reconcile_doubt. */
 void reconcile_took(int device, uint64_t expected, uint64_t bytes);
 
-/* Whether so much of a claim is still there is for the next looks to say. */
+/* Leaves to the next looks whether so much of a claim is still there. */
 void reconcile_doubt(int device, uint64_t bytes);
 
 void reconcile_before_fork(void); /* no thread is inside NVML while the process forks */

@@ -1,4 +1,4 @@
-/* What a launch waits for under a core limit. Every wait is bounded or looks again after 50 ms; no lock is held while sleeping. */
+/* The waits of a launch under a core limit. Every wait is bounded or looks again after 50 ms; no lock is held while sleeping. */
 #ifndef VGPU_WAITING_H
 #define VGPU_WAITING_H
 
@@ -36,7 +36,7 @@ void await_neighbours(int index);
 /* Until the process is not ahead of the container's others. False: it would have to wait and captures. */
 bool await_fair(int index, const struct launch *launch);
 
-/* What a launch is charged, to the container and to its process. */
+/* Charges a launch to the container and to its process. */
 struct ticket launch_charge(int index, int64_t cost);
 void launch_correct(int index, int64_t difference);
 
@@ -44,8 +44,8 @@ void launch_correct(int index, int64_t difference);
 void await_turn(int index, struct ticket ticket, bool first, int64_t ahead);
 
 /*
- * What a launch saves up so that others of its kind follow it closely. Launched one by one beside somebody who never rests, each waits
- * for a slice first, and its own length is never seen; those behind another in one slice show it.
+ * Returns the time that a launch saves up so that others of its kind follow it closely. Launched one by one beside somebody who
+ * never rests, each waits for a slice first, and its own length is never seen; those behind another in one slice show it.
  */
 int64_t burst_ahead(int index, const struct cost *cost, uint64_t limit, uint64_t now);
 

@@ -90,7 +90,7 @@ class Cycle:
     before: dict[str, str] = field(default_factory=dict)
     """The nodes that pods of pipelined gangs had in the last cycle, by uid: they are looked at first."""
     gangs: dict[Job, int | None] = field(default_factory=dict)
-    """How many members each gang lacks; None: it stands."""
+    """Number of members that each gang lacks; None: it is ready."""
     actions: frozenset[str] = frozenset()
     """Those that run in it."""
     started: float = 0.0

@@ -104,7 +104,7 @@ class _Search:
     tasks: list[Task]
     beyond: bool
     closest: tuple[int, str] = (-1, "")
-    """How many pods found a place in the domain that came closest, and what is to be said of it."""
+    """Number of pods that found a place in the domain that came closest, and what is to be said of it."""
     copies: NDArray[np.int64] | None = field(init=False)
     members: dict[GroupKey | None, list[Task]] = field(default_factory=dict)
     """The job's pods by sub-group, as far as there are any."""

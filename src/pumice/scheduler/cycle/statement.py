@@ -82,7 +82,7 @@ class Statement:
     framework: Framework
     steps: list[Step] = field(default_factory=list)
     evicts: int = 0
-    """How many of the steps let somebody go."""
+    """Number of steps that evict somebody."""
 
     def place(self, task: Task, choice: Choice) -> None:
         """Reserve the chosen cards and node for a pending pod."""

@@ -84,7 +84,7 @@ class StrandedCards:
     """Per kind what counts where each card counts for itself: what is stranded by sets of labels, the cpu and memory to have, and
     whether it is whole."""
     _read: int = 0
-    """How many kinds the arrays have."""
+    """Number of kinds that the arrays have."""
     _taken: dict[CardPart, dict[int, tuple[float | None, int]]] = field(default_factory=dict)
     """Per request and kind of card what is left of it and the kind that it becomes; None where it does not take it."""
     _cards: list[Cards] = field(default_factory=list)

@@ -22,7 +22,7 @@ from pumice.wire.names import TASK_TOPOLOGY_AFFINITY, TASK_TOPOLOGY_ANTI_AFFINIT
 from pumice.wire.scheduler_conf import Arguments
 
 OWN_ANTI, OTHERS, OWN, OTHERS_ANTI = 4, 3, 2, 1
-"""How early roles are dealt out by what is said of them: those that spread most come first."""
+"""Order in which roles are dealt out, by what is said of them: those that spread most come first."""
 Pair = tuple[str, str]
 
 

@@ -25,7 +25,7 @@ class DevicesInUse:
     slices: Slices
     version: int = 0
     gains: int = 0
-    """How often devices came or were given back for good."""
+    """Number of times that devices came or were given back for good."""
     """Raised when something has changed, beyond single nodes, that may help a pod with claims."""
     state: int = 0
     """Raised when any node may be judged otherwise than before, beyond single nodes; trials are counted, too."""
@@ -37,7 +37,7 @@ class DevicesInUse:
     _last: dict[PoolID, Usage] = field(default_factory=dict)
     """The last usage of a pool: it remembers counters of devices that are published no more."""
     _full: dict[PoolID, tuple[int, tuple[float, int]]] = field(default_factory=dict)
-    """How full a pool was at that revision."""
+    """Use of a pool at that revision."""
 
     def __post_init__(self) -> None:
         self.cards = ClaimedCards(self.slices)

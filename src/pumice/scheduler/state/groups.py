@@ -224,7 +224,7 @@ class Groups:
     ranked: int = 0
     """Raised when pods that hold places may count for another queue or with another priority than before."""
     _borrowed: int = 0
-    """How often a queue borrowed something beyond its share."""
+    """Number of times that a queue borrowed something beyond its share."""
 
     _remarks: dict[str, Mapping[str, str]] = field(default_factory=dict)
 

@@ -63,7 +63,7 @@ class Placement(Struct):
     marks: Marks = NO_MARKS
     features: Features | None = None
     claims: tuple[Reserved, ...] = ()
-    """What was decided for its claims of devices, until the API server shows the pod on its node."""
+    """Decisions about its claims of devices, until the API server shows the pod on its node."""
 
 
 class Receipt(Struct, frozen=True):

@@ -127,7 +127,7 @@ class NodeTable:
         self.taint_changes = ChangeLog()
         """Numbers that mean another set than before."""
         self.soft_taints = 0
-        """How many nodes have a taint that only asks pods to stay away."""
+        """Number of nodes that have a taint PreferNoSchedule."""
         self._taint_users: list[int] = [0]
         self._taint_numbers: dict[tuple[bool, tuple[Taint, ...]], int] = {UNTAINTED: 0}
         self._taint_free: list[int] = []

@@ -246,7 +246,7 @@ class SchedulingQueue:
     _elsewhere: tuple[int, int, int, int] = (0, 0, 0, 0)
     """Changes of storage, of claims and of pods that others select, as far as jobs that mind them have seen them."""
     _offered: int = -1
-    """How far gains have been offered to every unschedulable class."""
+    """Revision up to which gains have been offered to every unschedulable class."""
     _explained_nodes: int = 0
     """Version of the nodes when the reasons of unschedulable pods were last worked out: they count the nodes."""
     _hoped_nodes: int = -1

@@ -173,7 +173,8 @@ _NONE: Counter[int] = Counter()
 Terms = tuple[PodTerm, ...]
 """Terms that one pod must meet together."""
 Demand = tuple[Terms, str, bool]
-"""Whose pods are counted, by which label of their nodes (empty: by node), and whether those that are going are left out."""
+"""Pods that are counted, the label of their nodes by which they are (empty: by node), and whether terminating ones are left
+out."""
 
 
 class TermIndex:

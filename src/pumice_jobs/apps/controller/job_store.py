@@ -64,7 +64,7 @@ class Known:
     reported: dict[str, str] = field(default_factory=dict)
     """The words last said in an event, by reason."""
     failures: int = 0
-    """How often in a row it was refused in a way that time alone does not mend."""
+    """Refusals in a row that time alone does not mend."""
     looked_at: bool = False
     """True when this controller has reconciled it: from then on changes of its pods are events."""
     doubted: bool = False

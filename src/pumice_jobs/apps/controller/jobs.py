@@ -43,7 +43,7 @@ PUT_OFF = 30.0
 WAITING = 120.0
 """And one that only counts pods none of which runs: that its pods wait is not what anybody waits to hear."""
 ROUNDS = 50
-"""How often the rules are asked in a row. Each answer brings the Job nearer to rest; this bounds what nobody thought of."""
+"""Most runs of the rules in a row for one Job. Each answer brings the Job nearer to rest; this bounds what nobody thought of."""
 GIVE_UP = 15
 """Refusals in a row after which a Job is terminated, as upstream (max-requeue-num)."""
 
@@ -65,7 +65,7 @@ class Jobs:
     effects: Effects = field(init=False)
     ended_groups: EndedGroups = field(init=False)
     completed: dict[tuple[str, str], int] = field(default_factory=dict)
-    """How often a Job, by key and queue, was completed; the next one, how often it failed."""
+    """Completions of a Job, by key and queue; the next one has its failures."""
     failed: dict[tuple[str, str], int] = field(default_factory=dict)
     latency: Histogram = field(default_factory=pod_creation_latency)
     _counted: dict[str, set[tuple[str, str]]] = field(default_factory=dict)

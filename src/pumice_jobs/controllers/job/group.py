@@ -115,7 +115,7 @@ def _total(pods: tuple[tuple[bytes, int], ...]) -> Mapping[str, str]:
 
 
 def _first(count: int, of: list[int]) -> Iterator[int]:
-    """How many of each are taken when so many are taken in order."""
+    """Return the number of pods of each task that are taken when so many are taken in order."""
     for there in of:
         taken = max(0, min(count, there))
         count -= taken

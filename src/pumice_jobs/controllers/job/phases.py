@@ -137,7 +137,7 @@ def replicas(job: Job) -> int:
 
 
 def minimum(task: Task) -> int:
-    """How many pods of a task must stand: as it says, else whole partitions, else all."""
+    """Return the minimum of a task's pods: as it says, else whole partitions, else all."""
     if task.min_available is not None:
         return task.min_available
     parts = task.partition_policy

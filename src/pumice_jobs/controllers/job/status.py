@@ -53,7 +53,7 @@ def begun(job: Job | WrittenJob) -> JobStatus:
 
 
 def duration(job: Job, now: float) -> str:
-    """How long the Job has been there, as Go writes it."""
+    """Return the age of the Job, as Go writes a duration."""
     whole = max(0, round(now - seconds(job.metadata.creation_timestamp)))
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
     if hours:

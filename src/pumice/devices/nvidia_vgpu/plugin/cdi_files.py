@@ -65,7 +65,7 @@ class CdiFiles:
         """The text that we would have written when the file was made last: it follows slices and driver."""
         self._names: frozenset[str] = frozenset()
         self._left: tuple[int, ...] = ()
-        """How the file was left: who writes in it or puts another in its place changes that."""
+        """State in which the file was left: whoever writes in it or puts another in its place changes that."""
 
     @property
     def path(self) -> Path:

@@ -66,7 +66,7 @@ class NodeSearch:
     claim: Claim
     row: int
     _short: dict[int | str, int] = field(default_factory=dict)
-    """How much is missing at least: by column of the table, and by device type of the cards' memory."""
+    """Amounts that are missing at least: by column of the table, and by device type of the cards' memory."""
     _gives: dict[Unit, tuple[int, ...]] = field(default_factory=dict)
     """The amounts of that in each unit, in the same order."""
     _going: list[str] = field(default_factory=list)
