@@ -17,7 +17,7 @@ from pumice.model.errors import BadInput
 Json = Mapping[str, Any]
 MIB = 1 << 20
 CORES = ("ai-cores", "compute-slices", "multiprocessors")
-"""What drivers call the counter of a card's cores; NVIDIA's own the last."""
+"""Names that drivers give the counter of a card's cores; NVIDIA's own the last."""
 
 
 def with_claims(rows: Sequence[CardRow], slices: Iterable[Json], claims: Iterable[Json]) -> list[CardRow]:
