@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from pumice.adapters.kube.verbs import Verbs
+from pumice.audit.amounts import key_of
 from pumice.ports.clock import Clock, SystemClock
 from pumice.ports.cluster import ApiError
 
@@ -315,10 +316,7 @@ class Store:
         self.version = 0
         self.heard: list[Callable[[str, Json], None]] = []
 
-    @staticmethod
-    def key(obj: Json) -> str:
-        meta = obj["metadata"]
-        return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
+    key = staticmethod(key_of)
 
     def create(self, obj: Json) -> Json | None:
         """Store a new object under a new uid; None when the name is taken."""

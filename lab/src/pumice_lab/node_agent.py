@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import random
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ import msgspec
 
 from pumice.adapters.bookings.foreign import booking_dirs
 from pumice.apps.monitor import daemon as monitor
+from pumice.apps.service.stopping import told_to_stop
 from pumice.cli.daemon import log_to
 from pumice.devices.ascend_hami.plugin import daemon as ascend_plugin
 from pumice.devices.ascend_mindcluster.plugin import daemon as mindcluster_plugin
@@ -347,9 +347,7 @@ def main(argv: list[str] | None = None) -> None:
     log_to()
 
     async def serve() -> None:
-        stop, ready = asyncio.Event(), asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        stop, ready = told_to_stop(), asyncio.Event()
 
         def alone() -> None:
             asyncio.get_running_loop().remove_reader(0)

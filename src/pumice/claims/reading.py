@@ -63,20 +63,21 @@ def claim_of(object_: Mapping[str, Any]) -> ResourceClaim:
     return ResourceClaim(str(namespace), _name(object_), devices)
 
 
-def results_of(object_: Mapping[str, Any]) -> tuple[Result, ...]:
-    """Return the devices that a claim's status holds; none of a claim that is not allocated. Raises BadInput."""
+def _results(object_: Mapping[str, Any]) -> Any:
     found: Any = object_
     for key in ("status", "allocation", "devices", "results"):
         found = found.get(key) if isinstance(found, Mapping) else None
-    return _convert("ResourceClaim", object_, found or (), tuple[Result, ...], at="status.allocation.devices.results")
+    return found
+
+
+def results_of(object_: Mapping[str, Any]) -> tuple[Result, ...]:
+    """Return the devices that a claim's status holds; none of a claim that is not allocated. Raises BadInput."""
+    return _convert("ResourceClaim", object_, _results(object_) or (), tuple[Result, ...], at="status.allocation.devices.results")
 
 
 def devices_held(object_: Mapping[str, Any]) -> tuple[Result, ...]:
     """Return the devices that the status of a claim names, as far as it can be read: one whose share cannot be is held whole."""
-    found: Any = object_
-    for key in ("status", "allocation", "devices", "results"):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    held = []
+    found, held = _results(object_), []
     for one in found if isinstance(found, list | tuple) else ():
         if not isinstance(one, Mapping):
             continue

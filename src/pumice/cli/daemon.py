@@ -109,14 +109,13 @@ def run_daemon(
     import random
 
     from pumice.adapters.kube import KubeClient
+    from pumice.apps.service.stopping import told_to_stop
     from pumice.ports.clock import SystemClock
 
     access = find_access(kubeconfig)
 
     async def serve() -> None:
-        stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        stop = told_to_stop(signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
         if (hangup := getattr(settings, "hangup", None)) is not None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
         async with KubeClient(access, connections=connections, user_agent=name) as kube:

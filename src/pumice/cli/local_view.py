@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from rich.text import Text
 from pumice.cli import flags
 from pumice.cli.laboratory import machines, made_machines
 from pumice.cli.tables import BAR, GAP, bar, width_of
+from pumice.local.people import name_of
 from pumice.local.place import Place, of_cards, of_machine
 from pumice.local.shares import CardShare, Share
 from pumice.model.amount import MIB
@@ -85,7 +85,7 @@ def _cut(command: str, longest: int) -> str:
 def _rows(share: Share, models: bool, fill: Fill) -> Iterator[dict[str, str]]:
     """The cells of a share by column; further cards say what is theirs only."""
     booking = share.booking
-    whole = {"ID": booking.id, "PID": str(share.pid or "-"), "USER": _user(booking.user), "PRIORITY": str(booking.priority),
+    whole = {"ID": booking.id, "PID": str(share.pid or "-"), "USER": name_of(booking.user), "PRIORITY": str(booking.priority),
              "SINCE": time.strftime("%d %b %H:%M", time.localtime(booking.created)), "REGION": escape(booking.region),
              "COMMAND": escape(booking.line)}  # fmt: skip
     for place, card in enumerate(share.cards):
@@ -93,13 +93,6 @@ def _rows(share: Share, models: bool, fill: Fill) -> Iterator[dict[str, str]]:
         own = {"CARD": " ".join([str(card.card.index), *(words if fill.words else [])]),
                "MEMORY": _memory(share, card, fill), "CORES": _cores(share, card, fill)}  # fmt: skip
         yield (whole if place == 0 else dict.fromkeys(whole, "")) | own
-
-
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
 
 
 def _memory(share: Share, card: CardShare, fill: Fill) -> str:

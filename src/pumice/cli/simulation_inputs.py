@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from pumice.audit.amounts import key_of
 from pumice.cli.cluster_snapshot import SLICES, ClusterSnapshot, engine_of, trimmed
 from pumice.cli.fits import documents_of, scheduled_by, templates
 from pumice.cli.snapshot_source import Source, take_snapshot
@@ -139,21 +140,21 @@ def _cluster(asked: Inputs, traces: Sequence[tuple[str, str]], manifests: Sequen
     for file, text in traces:
         if lists_nodes(text):
             objects.setdefault("nodes", []).extend(nodes_of(text, file))
-    held = {_key(claim) for claim in objects.get("resourceClaims", ())}
+    held = {key_of(claim) for claim in objects.get("resourceClaims", ())}
     for one in manifests:
         kind = one.stands()
         found = _standing(one, kind) if kind else {}
-        if found and not (kind == "resourceClaims" and _key(found) in held):  # one of the cluster keeps its devices
+        if found and not (kind == "resourceClaims" and key_of(found) in held):  # one of the cluster keeps its devices
             objects.setdefault(kind, []).append(found)
     case = replace(case, objects=objects, now=case.now or BEGIN)
     engine_of(case)  # what cannot be read is told before anything is played
     for kind in ("nodes", "pods", "queues"):
-        keys = Counter(_key(value) for value in objects.get(kind, ()))
+        keys = Counter(key_of(value) for value in objects.get(kind, ()))
         if twice := [key for key, number in keys.items() if number > 1]:
             raise BadInput(f"{kind[:-1]} {twice[0]} is there twice")
     for kind in ("nodes", "pods"):
         for value in objects.get(kind, ()):
-            _check_quantities(value, f"{kind[:-1]} {_key(value)}")
+            _check_quantities(value, f"{kind[:-1]} {key_of(value)}")
     return case
 
 
@@ -175,11 +176,6 @@ def _standing(one: Manifest, kind: str) -> Json:
     elif kind in ("resourceClaims", "resourceClaimTemplates"):
         found["metadata"].setdefault("namespace", "default")
     return found
-
-
-def _key(value: Json) -> str:
-    meta = value["metadata"]
-    return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
 
 
 def _check_quantities(value: Json, what: str) -> None:
@@ -217,7 +213,7 @@ def _arriving(
         if not one.stands():
             found += _of_manifest(one, case.scheduler_names)
     _say_unknown_models(tasks, case)
-    taken = {_key(pod) for pod in case.objects.get("pods", ())}
+    taken = {key_of(pod) for pod in case.objects.get("pods", ())}
     for submission in found:
         for key in submission.keys():  # noqa: SIM118 (no mapping)
             if key in taken:

@@ -27,8 +27,8 @@ from pumice.scheduler.state.state import State
 from pumice.web.answers import Situation, situation, situation_of
 from pumice.wire import kinds, names
 from pumice.wire.device_config_text import parse_device_config
-from pumice.wire.kubernetes import AUTHORIZATION
 from pumice.wire.objects import Node, Pod
+from pumice.wire.reviews import OWN_ACCESS_REVIEWS, own_access_review
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.times import seconds
 
@@ -74,7 +74,6 @@ PATIENCE, CHILDREN = 20.0, 2
 """Seconds for a child to answer, and how many there are at once: each has a copy of what the parent changes meanwhile."""
 RIGHTS_KEPT = 60.0
 """Seconds between two questions whether we may still list what we show: a watch that is open is not refused for ten minutes."""
-REVIEWS = Resource(AUTHORIZATION, "v1", "selfsubjectaccessreviews", namespaced=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,10 +322,7 @@ class Following:
                     continue
                 wanted = {"verb": "list", "group": resource.group, "resource": resource.plural}
                 try:
-                    told = await self.cluster.create(REVIEWS, {
-                        "apiVersion": f"{AUTHORIZATION}/v1", "kind": "SelfSubjectAccessReview",
-                        "spec": {"resourceAttributes": wanted},
-                    })  # fmt: skip
+                    told = await self.cluster.create(OWN_ACCESS_REVIEWS, own_access_review(wanted))
                 except ApiError as error:
                     log.debug("nobody says whether %s may be listed: %s", name, error)
                     break

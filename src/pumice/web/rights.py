@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pumice.apps.scheduler.informers import CLAIMS, LISTS, STORAGE
-from pumice.apps.service.reviewed import ACCESS_REVIEWS, LONGEST_TOKEN, TOKEN_REVIEWS
+from pumice.apps.service.reviewed import LONGEST_TOKEN
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource
 from pumice.wire.kinds import CONFIGMAPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_CLAIMS
-from pumice.wire.kubernetes import AUTHENTICATION, AUTHORIZATION
+from pumice.wire.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, access_review, is_allowed, token_review, user_of
 from pumice.wire.volcano import POD_GROUPS
 
 TOKEN_KEPT, RIGHTS_KEPT, OUTAGE = 10.0, 60.0, 600.0
@@ -94,15 +94,12 @@ class Reviews:
         if known is not None and now - known[0] < TOKEN_KEPT:
             self._tokens.move_to_end(digest)
             return known[1]
-        body = {"apiVersion": f"{AUTHENTICATION}/v1", "kind": "TokenReview", "spec": {"token": token}}
         try:
-            status = (await self._ask(TOKEN_REVIEWS, body)).get("status") or {}
+            found = user_of(await self._ask(TOKEN_REVIEWS, token_review(token)))
         except ApiError as error:
             if known is not None and known[1] is not None and now - known[0] < OUTAGE and _silent(error):
                 return known[1]
             raise Unknown(f"the API server reviews no token now: {error}") from None
-        user = status.get("user")
-        found = user if status.get("authenticated") is True and isinstance(user, dict) and user.get("username") else None
         self._tokens.pop(digest, None)
         self._tokens[digest] = self.clock.now(), found
         while len(self._tokens) > TOKENS:
@@ -152,11 +149,7 @@ class Reviews:
 
     async def _may(self, user: Json, resource: Resource, namespace: str) -> bool:
         wanted = {"verb": "list", "group": resource.group, "resource": resource.plural, "namespace": namespace}
-        spec = {"user": user["username"], "uid": user.get("uid", ""), "groups": user.get("groups") or [],
-                "extra": user.get("extra") or {}, "resourceAttributes": wanted}  # fmt: skip
-        body = {"apiVersion": f"{AUTHORIZATION}/v1", "kind": "SubjectAccessReview", "spec": spec}
-        status = (await self._ask(ACCESS_REVIEWS, body)).get("status") or {}
-        return status.get("allowed") is True and not status.get("denied")
+        return is_allowed(await self._ask(ACCESS_REVIEWS, access_review(user, wanted)))
 
     async def _ask(self, resource: Resource, body: Json) -> Json:
         """Raises ApiError, also where no answer comes in time."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
-import signal
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from pumice.adapters.kube import Access, KubeClient
+from pumice.apps.service.stopping import told_to_stop, until
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Cluster
 from pumice.web.cluster_site import ClusterSite
@@ -104,25 +103,3 @@ async def serve_machine(name: str, look: Callable[[], Looked], host: str, port: 
 def address(host: str, port: int, guard: Guard) -> str:
     """Return the URL that a browser is given once."""
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={guard.token}"
-
-
-def told_to_stop() -> asyncio.Event:
-    """Set by SIGINT and SIGTERM."""
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return stop
-
-
-async def until(stop: asyncio.Event, work: Awaitable[None]) -> None:
-    """Do the work until told to stop; what it raises is raised."""
-    task, told = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            await task
-    finally:
-        for each in (task, told):
-            each.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(task, told, return_exceptions=True)

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -109,14 +108,13 @@ async def _foreground(spec: ClusterSpec, data: DataDir) -> int:
     # A child forked for an explanation never speaks gRPC; its fork handlers would only say on the terminal that they did nothing.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     gc.disable()  # nothing of what is imported is ever garbage, and to look through it takes a tenth of the start
+    from pumice.apps.service.stopping import told_to_stop
     from pumice.cli.daemon import log_to
     from pumice_lab.up import Cluster
 
     gc.freeze()
     gc.enable()
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = told_to_stop()
     log_to()
     began = time.monotonic()
     with data.hold():

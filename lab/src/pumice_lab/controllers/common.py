@@ -132,6 +132,12 @@ def with_condition(obj: View, kind: str, status: str, reason: str, message: str,
     return [*others, dict(before) if unchanged else entry]
 
 
+def selector_of(owner: View) -> Json | None:
+    """The label selector of what makes pods; the API server gives each Job one."""
+    selector: Json | None = owner["spec"].get("selector")
+    return selector
+
+
 def delete_pod(pod: View, grace: int | None = None) -> Delete:
     meta = pod["metadata"]
     return Delete(PODS, meta["namespace"], meta["name"], meta["uid"], grace=grace)

@@ -24,6 +24,7 @@ from pumice_lab.controllers.common import (
     owned_by,
     owner_reference,
     phase,
+    selector_of,
     status_patch,
     with_condition,
 )
@@ -80,12 +81,6 @@ def _go_on(job: View, seen: Seen, now: float) -> list[Action]:
     if holds(job, "Suspended"):
         new["conditions"] = with_condition(job, "Suspended", "False", "JobResumed", "Job resumed", now)
     return [*actions, *status_patch(JOBS, job, new)]
-
-
-def selector_of(job: View) -> Json | None:
-    """The API server gives each one."""
-    selector: Json | None = job["spec"].get("selector")
-    return selector
 
 
 def _claimed(job: View, pods: Sequence[View]) -> tuple[list[Action], list[View]]:

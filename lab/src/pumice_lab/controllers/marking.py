@@ -11,7 +11,6 @@ from pumice.wire import kinds
 from pumice.wire.objects import holds, selects
 from pumice_lab.controllers import (
     endpoints,
-    job,
     nodes,
     replicaset,
     resource_claims,
@@ -20,7 +19,7 @@ from pumice_lab.controllers import (
     storage,
 )
 from pumice_lab.controllers.caches import Caches
-from pumice_lab.controllers.common import View, controller_of, is_deleting
+from pumice_lab.controllers.common import View, controller_of, is_deleting, selector_of
 from pumice_lab.controllers.garbage import Meta, affected_by
 from pumice_lab.controllers.namespaces import ROOT_CA
 
@@ -234,6 +233,6 @@ OWNER_KINDS = {
 SELECTORS: Mapping[Resource, Callable[[Mapping[str, Any]], dict[str, Any] | None]] = {
     kinds.SERVICES: endpoints.selector_of, kinds.DISRUPTION_BUDGETS: lambda budget: (budget.get("spec") or {}).get("selector"),
     kinds.REPLICA_SETS: replicaset.selector_of, kinds.REPLICATION_CONTROLLERS: replicaset.selector_of,
-    kinds.STATEFUL_SETS: statefulset.selector_of, kinds.JOBS: job.selector_of,
+    kinds.STATEFUL_SETS: selector_of, kinds.JOBS: selector_of,
 }  # fmt: skip
 """Kinds whose controllers follow the pods that they select."""

@@ -26,6 +26,7 @@ from pumice_lab.controllers.common import (
     owner_reference,
     phase,
     pod_from,
+    selector_of,
     share_of,
     status_patch,
     template_hash,
@@ -109,11 +110,6 @@ class _Set:
     @property
     def name(self) -> str:
         return str(self.obj["metadata"]["name"])
-
-
-def selector_of(sts: View) -> Json | None:
-    selector: Json | None = sts["spec"].get("selector")
-    return selector
 
 
 def reconcile(sts: View, pods: Sequence[View], revisions: Sequence[View], claims: Mapping[str, View],

@@ -6,13 +6,10 @@ The bearer token is reviewed there, then the right of whom it belongs to; nothin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from pumice.ports.cluster import ApiError, Cluster, Resource
-from pumice.wire.kubernetes import AUTHENTICATION, AUTHORIZATION
+from pumice.ports.cluster import ApiError, Cluster
+from pumice.wire.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, access_review, is_allowed, token_review, user_of
 
-TOKEN_REVIEWS = Resource(AUTHENTICATION, "v1", "tokenreviews", namespaced=False)
-ACCESS_REVIEWS = Resource(AUTHORIZATION, "v1", "subjectaccessreviews", namespaced=False)
 LONGEST_TOKEN = 16 * 1024
 
 
@@ -37,25 +34,12 @@ class Reviewed:
         if scheme.lower() != "bearer" or not 0 < len(token) <= LONGEST_TOKEN:
             return Denied(401, "send a token of the cluster: Authorization: Bearer $(kubectl create token ACCOUNT)")
         try:
-            user = await self._user(token)
+            user = user_of(await self.cluster.create(TOKEN_REVIEWS, token_review(token)))
             if user is None:
                 return Denied(401, "the API server does not know this token")
             wanted = {"verb": "get", "group": "", "resource": "pods", "namespace": namespace, "name": name}
-            if await self._allowed(user, wanted):
+            if is_allowed(await self.cluster.create(ACCESS_REVIEWS, access_review(user, wanted))):
                 return None
         except ApiError as error:
             return Denied(503, f"the API server reviews nobody now: {error}")
         return Denied(403, f"{user.get('username', '')} may not get pods in namespace {namespace}")
-
-    async def _user(self, token: str) -> dict[str, Any] | None:
-        body = {"apiVersion": f"{AUTHENTICATION}/v1", "kind": "TokenReview", "spec": {"token": token}}
-        status = (await self.cluster.create(TOKEN_REVIEWS, body)).get("status") or {}
-        user = status.get("user")
-        return user if status.get("authenticated") is True and isinstance(user, dict) and user.get("username") else None
-
-    async def _allowed(self, user: dict[str, Any], wanted: dict[str, str]) -> bool:
-        spec = {"user": user["username"], "uid": user.get("uid", ""), "groups": user.get("groups") or [],
-                "extra": user.get("extra") or {}, "resourceAttributes": wanted}  # fmt: skip
-        body = {"apiVersion": f"{AUTHORIZATION}/v1", "kind": "SubjectAccessReview", "spec": spec}
-        status = (await self.cluster.create(ACCESS_REVIEWS, body)).get("status") or {}
-        return status.get("allowed") is True and not status.get("denied")

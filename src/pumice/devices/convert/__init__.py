@@ -51,8 +51,7 @@ def _as_claims(file: str, text: str, roots: list[yaml.Node], *, sure: bool) -> C
     for root in roots:
         for _, one in _objects(root):
             convert_to_claims(draft, one, taken, sure=sure)
-    order = sorted(dict.fromkeys(draft.changes), key=lambda change: change.line)
-    return Converted(file, draft.result(), tuple(order), tuple(sorted(dict.fromkeys(draft.left), key=lambda left: left.line)))
+    return _converted(draft, file)
 
 
 def _file(file: str, text: str, roots: list[yaml.Node], way: Way, *, sure: bool) -> Converted:
@@ -65,6 +64,10 @@ def _file(file: str, text: str, roots: list[yaml.Node], way: Way, *, sure: bool)
                 convert_devices(draft, one, way)
             else:
                 convert_document(draft, one, way, sure=sure)
+    return _converted(draft, file)
+
+
+def _converted(draft: Draft, file: str) -> Converted:
     order = sorted(dict.fromkeys(draft.changes), key=lambda change: change.line)
     return Converted(file, draft.result(), tuple(order), tuple(sorted(dict.fromkeys(draft.left), key=lambda left: left.line)))
 

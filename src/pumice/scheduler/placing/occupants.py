@@ -23,11 +23,6 @@ NOBODY = np.iinfo(np.int64).max
 STAYING = (PlacementState.ASSUMED, PlacementState.CONFIRMED)
 
 
-def rank(pod: Task) -> int:
-    """The priority that counts where pods of different jobs are compared."""
-    return pod.priority if pod.job is None else pod.job.priority
-
-
 def freed(state: State, pod: Task) -> int:
     """Return how much of the cluster its queue would be charged less."""
     total = state.ledger.table.total
@@ -80,7 +75,7 @@ class Occupants:
         ledger, tasks = self.state.ledger, self.state.tasks
         allocated = ledger.by_node.get(ledger.table.name(row), {})
         pods = [
-            (rank(task), placement, task)
+            (task.rank, placement, task)
             for uid, placement in allocated.items()
             if placement.state in STAYING and (task := tasks.get(uid)) is not None and task.yielding.preemptable
             and task.job is not None

@@ -27,11 +27,7 @@ class Priority(JobOrder, TaskOrder, JobStarving, Preemptable):
         assert job is not None
         spared = {}
         for task in victims:
-            mine, its = (claimant.priority, task.priority) if task.job is job else (job.priority, _priority(task))
+            mine, its = (claimant.priority, task.priority) if task.job is job else (job.priority, task.rank)
             if its >= mine:
                 spared[task.uid] = f"its priority {its} is not lower than {mine}"
         return spared
-
-
-def _priority(task: Task) -> int:
-    return task.priority if task.job is None else task.job.priority

@@ -136,6 +136,11 @@ class Task(TaskRecord):
 
     job: Job | None = None
 
+    @property
+    def rank(self) -> int:
+        """The priority that counts where pods of different jobs are compared."""
+        return self.priority if self.job is None else self.job.priority
+
     def check(self, status: Status) -> None:
         """Raises IllegalMove where no path leads from its status to that one."""
         if status not in MOVES[self.status]:

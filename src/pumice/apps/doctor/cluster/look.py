@@ -19,9 +19,10 @@ from pumice.node.findings import ConfigText
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource
 from pumice.wire import kinds, names
 from pumice.wire.kinds import CONFIGMAPS, PODS, SERVICES
-from pumice.wire.kubernetes import ADMISSION, AUTHENTICATION, AUTHORIZATION, DEVICES, NODE_GROUP
+from pumice.wire.kubernetes import ADMISSION, AUTHENTICATION, DEVICES, NODE_GROUP
 from pumice.wire.objects import condition, is_ready
 from pumice.wire.programs import Maker, Role, programs
+from pumice.wire.reviews import ACCESS_REVIEWS, OWN_ACCESS_REVIEWS, access_review, is_allowed, own_access_review
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 LISTED: Final = (
@@ -214,8 +215,6 @@ async def _with_claims(cluster: Verbs, facts: ClusterFacts) -> ClusterFacts:
 
 # May the daemons' accounts do what their code does? The API server is asked, right by right, as it asks itself.
 
-HIS: Final = Resource(AUTHORIZATION, "v1", "subjectaccessreviews", namespaced=False)
-MINE: Final = Resource(AUTHORIZATION, "v1", "selfsubjectaccessreviews", namespaced=False)
 ME: Final = Resource(AUTHENTICATION, "v1", "selfsubjectreviews", namespaced=False)
 AT_ONCE: Final = 16
 
@@ -282,12 +281,9 @@ async def _allowed(cluster: Cluster, user: str, right: Right, me: str) -> bool:
     resource, _, subresource = right.resource.partition("/")
     requested = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource, "name": right.name,
              "namespace": right.namespace}  # fmt: skip
-    body: Json = {"apiVersion": f"{AUTHORIZATION}/v1", "spec": {"resourceAttributes": {k: v for k, v in requested.items() if v}}}
+    wanted = {key: word for key, word in requested.items() if word}
     if user == me:
-        answer = await cluster.create(MINE, body | {"kind": "SelfSubjectAccessReview"})
-    else:
-        _, _, space, _ = user.split(":")
-        body["spec"] |= {"user": user, "groups": ["system:serviceaccounts", f"system:serviceaccounts:{space}",
-                                                  "system:authenticated"]}  # fmt: skip
-        answer = await cluster.create(HIS, body | {"kind": "SubjectAccessReview"})
-    return bool((answer.get("status") or {}).get("allowed"))
+        return is_allowed(await cluster.create(OWN_ACCESS_REVIEWS, own_access_review(wanted)))
+    _, _, space, _ = user.split(":")
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{space}", "system:authenticated"]
+    return is_allowed(await cluster.create(ACCESS_REVIEWS, access_review({"username": user, "groups": groups}, wanted)))

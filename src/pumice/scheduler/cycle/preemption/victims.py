@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pumice.scheduler.framework import Framework
-from pumice.scheduler.placing.occupants import freed, rank
+from pumice.scheduler.placing.occupants import freed
 from pumice.scheduler.plugins.contract import Spared
 from pumice.scheduler.state.domains import enough_groups
 from pumice.scheduler.state.jobs import Job, Task
@@ -130,7 +130,7 @@ class Prices:
     def unit(self, pods: Sequence[Task], here: Sequence[Task], *, whole: bool) -> Unit:
         pods = sorted(pods, key=importance)
         return Unit(
-            pods[0].job, tuple(pods), tuple(here), whole, max(map(rank, pods)), sum(rank(pod) + BASE for pod in pods),
+            pods[0].job, tuple(pods), tuple(here), whole, max(pod.rank for pod in pods), sum(pod.rank + BASE for pod in pods),
             sum(freed(self.state, pod) for pod in pods),
         )  # fmt: skip
 
