@@ -10,7 +10,7 @@ from kit.device_world import fingerprint
 from kit.objects import hyper_node
 from kit.room_worlds import Everything, claimants, random_world, running_cycle
 
-from pumice.scheduler.cycle.preemption.preemptor import Preemptor, prices
+from pumice.scheduler.cycle.preemption.evaluator import Evaluator, prices
 from pumice.scheduler.cycle.preemption.victims import between_jobs
 from pumice.scheduler.cycle.statement import Evict, Nomination, Place
 from pumice.scheduler.state.tasks import Status
@@ -44,8 +44,8 @@ def _is_the_cheapest(seed: int) -> bool:
         return False
     before = fingerprint(cycle.state.ledger)
     best = min(Everything(world, cycle, task).answers(), default=None)
-    preemptor = Preemptor(cycle, between_jobs(cycle.framework))
-    trial = preemptor.for_job(task.job, [task])
+    evaluator = Evaluator(cycle, between_jobs(cycle.framework))
+    trial = evaluator.for_job(task.job, [task])
     units = [unit for unit, _ in trial.units]
     trial.statement.rollback()
     mine = tuple(prices(cycle).cost(units)) if units else None
@@ -82,8 +82,8 @@ def _nobody_goes_in_vain(seed: int, *, bound: bool = False) -> bool:
     world.add(made, *members)
     cycle = running_cycle(world)
     job = cycle.state.jobs["default/claimant"]
-    preemptor = Preemptor(cycle, between_jobs(cycle.framework))
-    trial = preemptor.for_job(job, sorted(job.pending.values(), key=cycle.framework.task_order_key))
+    evaluator = Evaluator(cycle, between_jobs(cycle.framework))
+    trial = evaluator.for_job(job, sorted(job.pending.values(), key=cycle.framework.task_order_key))
     if not cycle.framework.job_pipelined(job) or not trial.units:
         return False
     steps = list(trial.statement.steps)

@@ -102,7 +102,7 @@ def test_whatever_hyper_nodes_claim_what_counts_is_a_tree(rng: random.Random) ->
         assert len(members) == len(set(members)), "two domains of one tier have no node in common"
     for name, obj in world.hyper_nodes.items():
         assert obj["status"]["nodeCount"] == len(tree.domains[name].members)
-        assert bool(tree.claims[name].refused) == (obj["status"]["conditions"][-1]["status"] == "False")
+        assert bool(tree.views[name].refused) == (obj["status"]["conditions"][-1]["status"] == "False")
     again = World()
     again.add(*rng.sample(made, len(made)), *world.nodes.values())
     found = again.engine.state.hyper_nodes.tree

@@ -9,7 +9,7 @@ import pytest
 from kit.device_world import fingerprint
 from tests.property.crowded_worlds import Crowd, crowd, falls, fits_without, may_go
 
-from pumice.scheduler.cycle.preemption.preemptor import Preemptor, prices
+from pumice.scheduler.cycle.preemption.evaluator import Evaluator, prices
 from pumice.scheduler.cycle.statement import Evict
 
 CLUSTERS = int(os.environ.get("PUMICE_ROOM_CROWDS", "40"))
@@ -26,7 +26,7 @@ def test_room_that_there_is_on_a_crowded_node_is_found_and_nobody_goes_in_vain(s
     some = admitted and any(fits_without(found, where, may_go(found, where, unguarded=False)) for where in nodes)
     for_nothing = admitted and any(fits_without(found, where, may_go(found, where, unguarded=True)) for where in nodes)
     assert task.job is not None
-    trial = Preemptor(cycle, found.scope).for_job(task.job, [task])
+    trial = Evaluator(cycle, found.scope).for_job(task.job, [task])
     gone = [step.task for step in trial.statement.steps if isinstance(step, Evict)]
     trial.statement.rollback()
     assert fingerprint(cycle.state.ledger) == before

@@ -15,7 +15,7 @@ from typing import Final
 from pumice.model.amount import MIB
 from pumice.ports.cards import CardProcess
 from pumice.ports.processes import Owner
-from pumice.ports.region import RegionClaims
+from pumice.ports.region import RegionReport
 
 Key = tuple[str, str]
 """Pod UID and name of the container; the name is empty where only the pod is known."""
@@ -35,11 +35,11 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A container with cards. ``claims``: what its region says, None while it has none. ``mps``: it needs none, for an MPS server
+    """A container with cards. ``report``: what its region says, None while it has none. ``mps``: it needs none, for an MPS server
     holds its programs to their limits; ``whole``: it needs none, for nobody else has its cards."""
 
     granted: Sequence[Granted]
-    claims: RegionClaims | None = None
+    report: RegionReport | None = None
     mps: bool = False
     whole: bool = False
 
@@ -78,13 +78,13 @@ SENTENCES: Final[Mapping[Sign, str]] = {
 
 def signs(tenant: Tenant) -> Iterator[Sign]:
     """Return what stands in a region that its library did not write there. 0 is no limit, so it is above all of them."""
-    claims = tenant.claims
-    if claims is None:
+    report = tenant.report
+    if report is None:
         return
-    pairs = [(granted, claims.cards[granted.uuid]) for granted in tenant.granted if granted.uuid in claims.cards]
-    if any(granted.memory and not 0 < claim.limit <= granted.memory for granted, claim in pairs):
+    pairs = [(granted, report.cards[granted.uuid]) for granted in tenant.granted if granted.uuid in report.cards]
+    if any(granted.memory and not 0 < use.limit <= granted.memory for granted, use in pairs):
         yield Sign.MEMORY_LIMIT
-    if any(0 < granted.cores < 100 and not 0 < claim.sm_limit <= granted.cores for granted, claim in pairs):
+    if any(0 < granted.cores < 100 and not 0 < use.sm_limit <= granted.cores for granted, use in pairs):
         yield Sign.CORE_LIMIT
 
 
@@ -108,17 +108,17 @@ class Accounts:
             if process.instance >= 0:
                 continue
             key = self._key(process, owner)
-            claims = self._claims(key)
+            report = self._report_of(key)
             if self._without_region(process, owner, key):
                 continue
-            if key is not None and claims is not None and process.card in claims.cards:
+            if key is not None and report is not None and process.card in report.cards:
                 counted[process.card, key] += process.memory
             else:
                 strays[process.card, key] += process.memory
         found = [Unaccounted(card, key, memory) for (card, key), memory in strays.items()]
         for (card, key), memory in counted.items():
-            claims = self._tenants[key].claims
-            missing = memory - (claims.cards[card].use.total if claims is not None else 0)
+            report = self._tenants[key].report
+            missing = memory - (report.cards[card].use.total if report is not None else 0)
             if missing > SLACK:
                 found.append(Unaccounted(card, key, missing, region=True))
         return sorted(found, key=lambda one: (one.card, one.owner or ("", "")))
@@ -139,10 +139,10 @@ class Accounts:
         with it the library finds its own line in the driver's list (HAMi-core src/utils.c)."""
         for process, owner in self._of:
             key = self._key(process, owner)
-            claims = self._claims(key)
-            if key is None or claims is None or not owner.container:
+            report = self._report_of(key)
+            if key is None or report is None or not owner.container:
                 continue
-            slots = [(slot, host) for slot, pid, host in claims.processes if pid == owner.pid]
+            slots = [(slot, host) for slot, pid, host in report.processes if pid == owner.pid]
             if len(slots) == 1 and slots[0][1] == 0:
                 yield key, slots[0][0], owner.pid, process.pid
 
@@ -157,8 +157,8 @@ class Accounts:
             return not any(pod == owner.pod for pod, _ in self._tenants)
         return key is None and process.card in self._mps_cards
 
-    def _claims(self, key: Key | None) -> RegionClaims | None:
-        return self._tenants[key].claims if key is not None and key in self._tenants else None
+    def _report_of(self, key: Key | None) -> RegionReport | None:
+        return self._tenants[key].report if key is not None and key in self._tenants else None
 
     def _key(self, process: CardProcess, owner: Owner) -> Key | None:
         """Return the process's owner: by its cgroup, else by the one region that names it as a process of the host."""
@@ -172,7 +172,7 @@ def _by_host_pid(tenants: Mapping[Key, Tenant]) -> dict[int, Key]:
     found: dict[int, Key] = {}
     twice = set()
     for key, tenant in tenants.items():
-        for _, pid, _ in tenant.claims.processes if tenant.claims is not None else ():
+        for _, pid, _ in tenant.report.processes if tenant.report is not None else ():
             if found.setdefault(pid, key) != key:
                 twice.add(pid)
     return {pid: key for pid, key in found.items() if pid not in twice}

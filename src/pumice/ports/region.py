@@ -73,20 +73,20 @@ class RegionSnapshot(Struct, frozen=True):
         return sum((p.use[device] for p in self.processes if device in p.use), DeviceUse())
 
 
-class CardClaim(Struct, frozen=True):
-    """A region's figures of one card: its limits there, and the sum of what its processes use."""
+class ReportedUse(Struct, frozen=True):
+    """Use of one card as a region reports it: its limits there, and the sum of what its processes use, in bytes and percent."""
 
     limit: int
     sm_limit: int
     use: DeviceUse = DeviceUse()
 
 
-class RegionClaims(Struct, frozen=True):
-    """A region as a monitor reads it: what it says of the cards that its container was given, by UUID. ``processes``:
+class RegionReport(Struct, frozen=True):
+    """A region as a monitor reads it: what it reports of the cards that its container was given, by UUID. ``processes``:
     slot, pid in the container and on the host of its live slots, the first of them."""
 
     version: str
-    cards: dict[str, CardClaim]
+    cards: dict[str, ReportedUse]
     processes: tuple[tuple[int, int, int], ...] = ()
     recent_kernel: int = 0
     utilization_switch: int = 0

@@ -8,7 +8,7 @@ from kit.node_objects import A, B
 from pumice.node.accounts import SLACK, Accounts, Granted, Sign, Tenant, Unaccounted, signs
 from pumice.ports.cards import CardProcess
 from pumice.ports.processes import Owner
-from pumice.ports.region import CardClaim, DeviceUse, RegionClaims
+from pumice.ports.region import DeviceUse, RegionReport, ReportedUse
 
 MIB = 1 << 20
 ID = "c" * 64
@@ -16,8 +16,8 @@ KEY = "u1", "train"
 
 
 def tenant(total: int = 0, *processes: tuple[int, int, int], limit: int = 1000, sm: int = 50, card: str = A) -> Tenant:
-    claims = RegionClaims("1.2", {card: CardClaim(limit * MIB, sm, DeviceUse(total=total * MIB))}, processes)
-    return Tenant([Granted(card, 1000 * MIB, 50)], claims)
+    report = RegionReport("1.2", {card: ReportedUse(limit * MIB, sm, DeviceUse(total=total * MIB))}, processes)
+    return Tenant([Granted(card, 1000 * MIB, 50)], report)
 
 
 def accounts(process: CardProcess, owner: Owner | None, *tenants: Tenant) -> Accounts:

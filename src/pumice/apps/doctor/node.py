@@ -165,7 +165,7 @@ async def _with_holdings(facts: NodeFacts, places: Places, own: OwnNode, clock: 
 
 
 def _container_state(usage: ContainerUsage) -> ContainerState:
-    return ContainerState(usage.pod, usage.container.name, usage.devices, usage.claims, usage.trouble, usage.ended)
+    return ContainerState(usage.pod, usage.container.name, usage.devices, usage.report, usage.trouble, usage.ended)
 
 
 async def _device_config(places: Places, cluster: Cluster) -> ConfigText:

@@ -122,10 +122,10 @@ def suspects(snapshot: Snapshot) -> list[tuple[Key, Sign]]:
 
 def _tenant(usage: ContainerUsage) -> Tenant:
     granted = [Granted(device.uuid, device.memory * usage.unit, device.cores) for device in usage.devices if device.slot < 0]
-    claims = usage.claims
-    if claims is not None and usage.of is not None and not usage.of.first:
-        claims = replace(claims, processes=())  # a process is one container's
-    return Tenant(granted, claims, usage.mps, whole=usage.of is not None and usage.of.whole)
+    report = usage.report
+    if report is not None and usage.of is not None and not usage.of.first:
+        report = replace(report, processes=())  # a process is one container's
+    return Tenant(granted, report, usage.mps, whole=usage.of is not None and usage.of.whole)
 
 
 def _containers(pods: Mapping[str, NodePod]) -> dict[str, Key]:

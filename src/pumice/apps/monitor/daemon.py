@@ -214,13 +214,13 @@ def view(snapshot: Snapshot, look: Look, found: Iterable[Unaccounted], pods: Map
 
 def _container(usage: ContainerUsage, snapshot: Snapshot, order: Mapping[str, int], names: Mapping[str, str], slots: Slots,
                measured: Mapping[tuple[Key, str], int]) -> ContainerView:  # fmt: skip
-    meta, claims = usage.pod.metadata, usage.claims
+    meta, report = usage.pod.metadata, usage.report
     devices = usage.devices
     if len(devices) > 1:  # the order in which the container sees its cards
         devices = tuple(sorted(devices, key=lambda device: order.get(device.uuid, 99)))
     cards = [_card(usage, device, snapshot, names, slots, measured) for device in devices]
-    touched = claims is not None or any(card.slice_ is not None for card in cards)
-    last = claims.last_kernel if claims is not None else 0
+    touched = report is not None or any(card.slice_ is not None for card in cards)
+    last = report.last_kernel if report is not None else 0
     claim, request = (usage.of.claim, usage.of.request) if usage.of is not None else ("", "")
     return ContainerView(meta.namespace, meta.name, usage.container.name, cards, touched, last, claim, request)
 
@@ -237,9 +237,9 @@ def _card(usage: ContainerUsage, device: PodDevice, snapshot: Snapshot, names: M
     if usage.mps or (usage.of is not None and usage.of.whole):
         reported = measured.get(((usage.pod.uid, usage.container.name), device.uuid))
         return CardView(device.uuid, limit, device.cores, DeviceUse(total=reported) if reported is not None else None)
-    claim = usage.claims.cards.get(device.uuid) if usage.claims is not None else None
+    region = usage.report.cards.get(device.uuid) if usage.report is not None else None
     share = next((one.share for one in usage.of.shares if one.card == device.uuid), "") if usage.of is not None else ""
-    return CardView(device.uuid, limit, device.cores, claim.use if claim is not None else DeviceUse(), share=share)
+    return CardView(device.uuid, limit, device.cores, region.use if region is not None else DeviceUse(), share=share)
 
 
 # -- The monitor's word to the containers -----------------------------------------------------------------------------
@@ -328,7 +328,7 @@ class FeedbackRounds:
         paths: dict[Key, Path] = {}
         keys: dict[Path, Key] = {}
         for key, usage in snapshot.usages.items():
-            if usage.claims is None or usage.path is None or usage.ended:
+            if usage.report is None or usage.path is None or usage.ended:
                 continue
             first, priority = goes_first(usage.pod, usage.container), -usage.pod.priority
             if (one := keys.get(usage.path)) is not None:
@@ -336,8 +336,8 @@ class FeedbackRounds:
                     known = tenants[one]
                     tenants[one] = replace(known, priority=min(priority, known.priority), goes_first=first or known.goes_first)
                 continue
-            recent, limited = usage.claims.recent_kernel, core_limits_on(usage.path)
-            limited = usage.claims.utilization_switch != 0 if limited is None else limited
+            recent, limited = usage.report.recent_kernel, core_limits_on(usage.path)
+            limited = usage.report.utilization_switch != 0 if limited is None else limited
             uuids = tuple(device.uuid for device in usage.devices)
             cores = tuple(device.cores for device in usage.devices)
             burst = bursts.cores_of(usage.pod.annotations) if snapshot.config.bursts and usage.of is None else 0

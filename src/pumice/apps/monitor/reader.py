@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from pumice.adapters.bookings.claims import recorded
 from pumice.adapters.region import ContainerFolders
-from pumice.adapters.region.claims import ClaimsReader
 from pumice.adapters.region.folders import ClaimFolders, held_by_mps, region_named
+from pumice.adapters.region.reports import ReportReader
 from pumice.apps.service.own_node import OwnNode
 from pumice.apps.service.worker import Worker
 from pumice.devices.nvidia_vgpu.node.allocations import granted
@@ -26,7 +26,7 @@ from pumice.node.claims import ClaimShare, PreparedClaim
 from pumice.node.pods import Container, NodePod
 from pumice.ports.cards import CardProcess, CardReading, CardsUnavailable, InstanceReading, WatchedCards
 from pumice.ports.clock import Clock
-from pumice.ports.region import BadRegion, RegionClaims
+from pumice.ports.region import BadRegion, RegionReport
 from pumice.wire import names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.nvidia_vgpu import PodDevice, handed_to
@@ -61,7 +61,7 @@ class ContainerUsage:
     devices: tuple[PodDevice, ...]
     ended: bool = False
     path: Path | None = None
-    claims: RegionClaims | None = None
+    report: RegionReport | None = None
     trouble: str = ""
     lost: bool = False
     mps: bool = False
@@ -92,7 +92,7 @@ class NodeReader:
 
     def __init__(self, folders: Callable[[], Path], own: OwnNode, config: NvidiaConfig) -> None:
         self._folders, self._own, self._config = folders, own, config
-        self._worker, self._claims, self._turn = Worker("regions"), ClaimsReader(), asyncio.Lock()
+        self._worker, self._reports, self._turn = Worker("regions"), ReportReader(), asyncio.Lock()
         self._allocations: dict[str, _Known] = {}
         self._seen: frozenset[Key] = frozenset()
         self._basis: tuple[list[NodePod], NvidiaConfig, str] | None = None
@@ -148,22 +148,22 @@ class NodeReader:
         for usage in _by_claim(ClaimFolders(root.parent), pods):
             usages.setdefault((usage.pod.uid, usage.container.name), self._usage(usage, folders))
         self._allocations = allocated
-        self._seen = frozenset(key for key, usage in usages.items() if usage.claims is not None or usage.trouble or usage.lost)
+        self._seen = frozenset(key for key, usage in usages.items() if usage.report is not None or usage.trouble or usage.lost)
         return Snapshot(usages, strangers, self._config)
 
     def _usage(self, usage: ContainerUsage, folders: ContainerFolders, folder: Path | None = None) -> ContainerUsage:
         """With what its region says: the one that it names, else the one in its folder."""
-        path, claims, trouble = usage.path, None, ""
+        path, report, trouble = usage.path, None, ""
         try:
             if path is None and folder is not None:
                 path = region_named(folder) or folders.region(folder)
-            claims = self._claims.read(path, {device.uuid for device in usage.devices}) if path is not None else None
+            report = self._reports.read(path, {device.uuid for device in usage.devices}) if path is not None else None
         except BadRegion as error:
             log.debug("%s", error)
             trouble = "" if error.early else str(error)
         key = usage.pod.uid, usage.container.name
-        lost = claims is None and not trouble and key in self._seen
-        return replace(usage, path=path, claims=claims, trouble=trouble, lost=lost)
+        lost = report is None and not trouble and key in self._seen
+        return replace(usage, path=path, report=report, trouble=trouble, lost=lost)
 
     def _allocated(self, pod: NodePod, published: str) -> _Known:
         """Return the devices of its containers; cached while the pod does not change."""

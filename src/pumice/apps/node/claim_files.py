@@ -16,8 +16,8 @@ from typing import ClassVar, Final
 
 from pumice.adapters.bookings import claims as book
 from pumice.adapters.kubelet.claim_driver import PreparedDevice
-from pumice.adapters.region.claims import ClaimsReader
 from pumice.adapters.region.folders import ClaimFolders
+from pumice.adapters.region.reports import ReportReader
 from pumice.apps.node.files import install_files
 from pumice.effects.vocabulary import InstallFile
 from pumice.model.errors import BadInput
@@ -75,7 +75,7 @@ class ClaimFiles(ABC):
     def used(self, uid: str, share: ClaimShare) -> int | None:
         """Return the bytes of its card that the containers of a share use by their region; None before the first has begun."""
         try:
-            found = ClaimsReader().read(self.folders.region(uid, share.request), [share.card]).cards.get(share.card)
+            found = ReportReader().read(self.folders.region(uid, share.request), [share.card]).cards.get(share.card)
         except (BadRegion, OSError):  # empty until a container begins, and tenants may have filled it with anything
             return None
         return None if found is None else found.use.total

@@ -47,10 +47,10 @@ SWEEP_EVERY = 60.0
 
 
 @dataclass(slots=True)
-class Claim:
-    """An answer of which the record says whose it is. ``error``: why it has no share yet or, where it ``ended``, never will.
-    ``due``: this process has made something of the share and has not booked it, though all may be written. ``refusal``: why its
-    pod is to end."""
+class PendingAnswer:
+    """An answered Allocate whose pod and container the kubelet's record names. ``error``: why it has no share yet or, where it
+    ``ended``, never will. ``due``: this process has made something of the share and has not booked it, though all may be
+    written. ``refusal``: why its pod is to end."""
 
     one: Recorded
     since: float
@@ -73,7 +73,7 @@ class NamingHandler:
         self._allocator, self._own = performer.allocator, performer.own
         self._requested: dict[str, float] = {}
         """When a number was answered that the record has not shown yet."""
-        self._claims: dict[str, Claim] = {}
+        self._pending: dict[str, PendingAnswer] = {}
         self._one_at_a_time = asyncio.Lock()
         self._performing = asyncio.Lock()
         self._answered = Signal()
@@ -127,7 +127,7 @@ class NamingHandler:
     @property
     def serving(self) -> bool:
         """Return whether a pod waits for its share."""
-        waiting = any(not (claim.done or claim.ended) for claim in self._claims.values())
+        waiting = any(not (pending.done or pending.ended) for pending in self._pending.values())
         return self._guessing.serving or (self._named and bool(self._requested)) or waiting
 
     # -- what goes on beside -----------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class NamingHandler:
             return
         self._swept = now
         known = {_number(one) for one in record}
-        self._claims = {number: claim for number, claim in self._claims.items() if number in known}
+        self._pending = {number: pending for number, pending in self._pending.items() if number in known}
         self._files.keep({*known, *self._requested})
         self._links.keep({*known, *self._requested})
 
@@ -184,7 +184,7 @@ class NamingHandler:
         for one in record or ():
             if number := _number(one):
                 self._requested.pop(number, None)
-                self._claims.setdefault(number, Claim(one, now))
+                self._pending.setdefault(number, PendingAnswer(one, now))
         if record is not None:
             self._allocated = _allocated(record)
         self._guessing.heed(record)
@@ -242,38 +242,38 @@ class NamingHandler:
     # -- its share ---------------------------------------------------------------------------------------------------------
 
     async def _reconcile_all(self) -> None:
-        for number, claim in list(self._claims.items()):
-            if not (claim.done or claim.ended):
-                await self._reconcile(number, claim)
+        for number, pending in list(self._pending.items()):
+            if not (pending.done or pending.ended):
+                await self._reconcile(number, pending)
 
     async def _made_in_time(self, number: str, one: Recorded) -> str:
         """Why the share is not there; empty where it is."""
-        claim = self._claims.setdefault(number, Claim(one, self._own.clock.monotonic()))
-        if (claim.one.pod, claim.one.container) != (one.pod, one.container):
-            return f"its answer was given to container {claim.one.container} of pod UID {claim.one.pod} as well"
+        pending = self._pending.setdefault(number, PendingAnswer(one, self._own.clock.monotonic()))
+        if (pending.one.pod, pending.one.container) != (one.pod, one.container):
+            return f"its answer was given to container {pending.one.container} of pod UID {pending.one.pod} as well"
         with suppress(TimeoutError):
             async with asyncio.timeout(IN_TIME):
-                await self._reconcile(number, claim, starting=True)
-                return claim.error
+                await self._reconcile(number, pending, starting=True)
+                return pending.error
         return "its share is still being made"
 
-    async def _reconcile(self, number: str, claim: Claim, *, starting: bool = False) -> None:
+    async def _reconcile(self, number: str, pending: PendingAnswer, *, starting: bool = False) -> None:
         """Make the share unless it is there. ``starting``: the kubelet has asked for all that the pod needs."""
-        async with claim.alone:
-            if claim.ended or (claim.done and self._has(number, claim.one)):
+        async with pending.alone:
+            if pending.ended or (pending.done and self._has(number, pending.one)):
                 return
-            before = claim.error
+            before = pending.error
             async with self._performing:
                 try:
-                    claim.error = await self._make(number, claim, starting)
+                    pending.error = await self._make(number, pending, starting)
                 except (PumiceError, OSError) as error:
-                    claim.error = str(error)
-            claim.done = not claim.error
-            if claim.error and claim.error != before:
-                log.info("pod UID %s container %s waits for its share: %s", claim.one.pod, claim.one.container, claim.error)
+                    pending.error = str(error)
+            pending.done = not pending.error
+            if pending.error and pending.error != before:
+                log.info("pod UID %s container %s waits for its share: %s", pending.one.pod, pending.one.container, pending.error)
 
-    async def _make(self, number: str, claim: Claim, starting: bool) -> str:
-        one, meant = claim.one, Meant.by(claim.one)
+    async def _make(self, number: str, pending: PendingAnswer, starting: bool) -> str:
+        one, meant = pending.one, Meant.by(pending.one)
         there = self._has(number, one)
         if meant is not None and meant.is_for(one):  # a right guess: all was done before it was answered
             if not there:
@@ -282,53 +282,53 @@ class NamingHandler:
         if (pod := self._pod(one)) is None:
             listed = await self._performer.listed()
             if (pod := self._pod(one)) is None:
-                claim.ended = listed  # it went, or nobody but the kubelet knows of it: a static pod
+                pending.ended = listed  # it went, or nobody but the kubelet knows of it: a static pod
                 return "the API server does not name its pod" if listed else "the API server does not say who is there"
         if pod.finished:
-            claim.ended = True
+            pending.ended = True
             return "its pod has ended"
         if pod.rejected:
             return "the kubelet has rejected its pod"
-        if claim.refusal is not None:
-            return await self._end(claim, pod, claim.refusal)
+        if pending.refusal is not None:
+            return await self._end(pending, pod, pending.refusal)
         allocated = {**self._allocated, (one.pod, one.container): one.ids}
         decision = await self._performer.decided(
             lambda: self._allocator.owned(self._own.pods, pod, one.container, allocated, number))
         match decision:
             case Conflict() if not there:
-                if self._own.clock.monotonic() < claim.since + max(PATIENCE, decision.patience):
+                if self._own.clock.monotonic() < pending.since + max(PATIENCE, decision.patience):
                     return decision.reason
                 decision = self._allocator.refuse(pod, decision.reason)
             case Serve() if meant is not None:
-                return await self._exchange(claim, meant, decision, there, starting)
+                return await self._exchange(pending, meant, decision, there, starting)
             case Serve():
-                return await self._serve(number, claim, decision, there)
+                return await self._serve(number, pending, decision, there)
         if there or not isinstance(decision, Refuse):
             return ""  # it was served, and runs or may start again with what it has
-        return await self._end(claim, pod, decision)
+        return await self._end(pending, pod, decision)
 
-    async def _end(self, claim: Claim, pod: NodePod, refusal: Refuse) -> str:
+    async def _end(self, pending: PendingAnswer, pod: NodePod, refusal: Refuse) -> str:
         """End the pod of a container that cannot have its share, and return why. It is tried again until the API server takes it:
         nobody decides anew, for the pod was marked as refused."""
-        claim.refusal = refusal
+        pending.refusal = refusal
         reason = await self._performer.end(pod, refusal)
-        claim.ended = self._performer.ended(pod.uid)
+        pending.ended = self._performer.ended(pod.uid)
         return str(reason)
 
-    async def _serve(self, number: str, claim: Claim, decision: Serve, there: bool) -> str:
-        claim.due = claim.due or not there or decision.patch is not None
+    async def _serve(self, number: str, pending: PendingAnswer, decision: Serve, there: bool) -> str:
+        pending.due = pending.due or not there or decision.patch is not None
         if not there:
             await self._performer.make(decision.answer)
             await asyncio.to_thread(self._files.write, number, share_file(number, decision.answer))
         if decision.patch is not None and (refused := await self._performer.write(decision.patch)) is not None:
             return f"its annotations could not be written: {refused}"
-        await self._committed(claim, decision)
+        await self._committed(pending, decision)
         return ""
 
-    async def _committed(self, claim: Claim, decision: Serve) -> None:
-        if claim.due:
+    async def _committed(self, pending: PendingAnswer, decision: Serve) -> None:
+        if pending.due:
             await self._performer.commit(decision)
-            claim.due = False
+            pending.due = False
 
     # -- where it was guessed ----------------------------------------------------------------------------------------------
 
@@ -337,18 +337,18 @@ class NamingHandler:
         meant = Meant.by(one)
         return self._files.has(number) if meant is None else self._links.owner(number) == _owner(one)
 
-    async def _exchange(self, claim: Claim, meant: Meant, decision: Serve, there: bool, starting: bool) -> str:
+    async def _exchange(self, pending: PendingAnswer, meant: Meant, decision: Serve, there: bool, starting: bool) -> str:
         """Put this container's share in the place of the one that was guessed. A pod for which that cannot be is ended once the
         kubelet asks nothing more for it: its further calls would be taken for others'."""
-        one, pod = claim.one, decision.pod
-        claim.due = claim.due or not there or decision.patch is not None
+        one, pod = pending.one, decision.pod
+        pending.due = pending.due or not there or decision.patch is not None
         if not there:
             due = self._links.mounted(decision.answer, meant.number)
             if why := unlike(one.answer, due):
                 reason = self._mistaken(one, meant, why)
-                if not starting and self._own.clock.monotonic() < claim.since + PATIENCE:
+                if not starting and self._own.clock.monotonic() < pending.since + PATIENCE:
                     return reason
-                return await self._end(claim, pod, self._allocator.refuse(pod, reason))
+                return await self._end(pending, pod, self._allocator.refuse(pod, reason))
             await self._performer.make(decision.answer)
         if decision.patch is not None and (refused := await self._performer.write(decision.patch)) is not None:
             return f"its annotations could not be written: {refused}"
@@ -356,7 +356,7 @@ class NamingHandler:
             await asyncio.to_thread(self._links.exchange, meant.number, _owner(one), decision.answer.own)
             log.info("exchanged pod=%s container=%s was taken for pod UID %s container %s",
                      pod.key, one.container, meant.pod, meant.container)  # fmt: skip
-        await self._committed(claim, decision)
+        await self._committed(pending, decision)
         return ""
 
     async def _checked(self, one: Recorded) -> str:

@@ -16,7 +16,7 @@ from pumice.model.cards import Allocation
 from pumice.model.errors import BadInput
 from pumice.model.refusal import FitError
 from pumice.scheduler.cycle.cycle import Cycle
-from pumice.scheduler.cycle.preemption.preemptor import Preemptor, Trial
+from pumice.scheduler.cycle.preemption.evaluator import Evaluator, Trial
 from pumice.scheduler.cycle.preemption.victims import (
     Scope,
     between_jobs,
@@ -240,8 +240,8 @@ def explain_preemption(engine: Engine, namespace: str, name: str, now: float) ->
     if not cycle.framework.job_starving(task.job):
         return PreemptionView(key, "its job has what it needs, as plugins gang and priority see it: nobody goes for it", "")
     for scope in scopes:
-        preemptor = Preemptor(cycle, scope)
-        trial = preemptor.for_job(task.job, claimants(cycle, task.job))
+        evaluator = Evaluator(cycle, scope)
+        trial = evaluator.for_job(task.job, claimants(cycle, task.job))
         view = _view(cycle, task, scope, trial)
         trial.statement.rollback()
         if view is not None:

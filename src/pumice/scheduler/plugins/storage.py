@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pumice.scheduler.plugins.contract import Verdict
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.state import State
-from pumice.scheduler.state.volumes import ZONE_LABELS, Claim, VolumeOptions
+from pumice.scheduler.state.volumes import ZONE_LABELS, VolumeClaim, VolumeOptions
 from pumice.wire.objects import Requirement
 from pumice.wire.scheduler_conf import Arguments
 
@@ -92,7 +92,7 @@ def out_of_reach(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
     """Nodes that a bound volume cannot be used on, or on which an unbound claim finds no volume (filter 9)."""
     volumes, labels, capacity = state.volumes, state.ledger.terms.labels, state.ledger.table.capacity
     far = np.zeros(capacity, bool)
-    unbound: list[Claim] = []
+    unbound: list[VolumeClaim] = []
     for key in cls.constraints.claim_keys:
         claim = volumes.claims[key]
         if not claim.bound:
@@ -109,7 +109,7 @@ def out_of_reach(state: State, cls: PodClass, take: Take) -> Iterator[Verdict]:
         yield Verdict(take(~_found(state, unbound, by_room=True)), text, final=True, abort=True)
 
 
-def _found(state: State, claims: list[Claim], *, by_room: bool = False) -> Mask:
+def _found(state: State, claims: list[VolumeClaim], *, by_room: bool = False) -> Mask:
     """Rows on which each claim gets a volume of its own, or one can be made there; ``by_room``: of that size."""
     options = VolumeOptions(state.ledger, state.volumes, claims, by_room=by_room)
     if not any(options.free.values()):
@@ -152,7 +152,7 @@ class VolumeScores:
         return found
 
     def _score(
-        self, state: State, claims: Sequence[Claim], chosen: Mapping[str, str], row: int,
+        self, state: State, claims: Sequence[VolumeClaim], chosen: Mapping[str, str], row: int,
         room: Mapping[str, NDArray[np.int64]],
     ) -> int:  # fmt: skip
         """By class of storage: what is asked of the volumes that there are or, where all are still to be made, of what there is
@@ -179,7 +179,7 @@ class VolumeScores:
         return self.shape[-1][1]
 
 
-def _room(state: State, claim: Claim) -> NDArray[np.int64]:
+def _room(state: State, claim: VolumeClaim) -> NDArray[np.int64]:
     """Per row what the claim's driver still has to make volumes of; -1 where it does not say."""
     labels, capacity = state.ledger.terms.labels, state.ledger.table.capacity
     found = np.full(capacity, -1, np.int64)

@@ -62,8 +62,8 @@ class Domain:
 
 
 @dataclass(slots=True)
-class Claim:
-    """The outcome of reading one HyperNode."""
+class HyperNodeView:
+    """One HyperNode as it was read: the nodes and HyperNodes below it, and members that do not count."""
 
     hyper_node: HyperNode
     nodes: set[int] = field(default_factory=set)
@@ -101,7 +101,7 @@ class Tree:
 
     root: Domain
     domains: Mapping[str, Domain]
-    claims: Mapping[str, Claim]
+    views: Mapping[str, HyperNodeView]
     tier_names: Mapping[str, int]
     levels: list[Level]
 
@@ -122,19 +122,19 @@ class Tree:
 
 def grow(hyper_nodes: Iterable[HyperNode], row_of: Mapping[str, int], labels: LabelTable, capacity: int) -> Tree:
     """``capacity``: how many rows there may be."""
-    claims = {claim.name: claim for claim in sorted(map(Claim, hyper_nodes), key=lambda claim: claim.seniority)}
-    for claim in claims.values():
-        _read(claim, claims, row_of, labels)
-    _resolve(claims, {row: name for name, row in row_of.items()})
-    top = max((claim.tier for claim in claims.values()), default=0) + 1
+    views = {view.name: view for view in sorted(map(HyperNodeView, hyper_nodes), key=lambda view: view.seniority)}
+    for view in views.values():
+        _read(view, views, row_of, labels)
+    _resolve(views, {row: name for name, row in row_of.items()})
+    top = max((view.tier for view in views.values()), default=0) + 1
     root = Domain("", top, _rows(row_of.values()), frozenset(row_of.values()))
     domains: dict[str, Domain] = {}
-    for claim in sorted(claims.values(), key=lambda claim: claim.tier):  # children before their parents
-        rows = claim.nodes.union(*(domains[child].members for child in claim.children))
-        domains[claim.name] = Domain(claim.name, claim.tier, _rows(rows), frozenset(rows), root)
-        for child in claim.children:
-            domains[child].parent = domains[claim.name]
-    return Tree(root, domains, claims, _tier_names(claims.values()), _levels(domains.values(), capacity))
+    for view in sorted(views.values(), key=lambda view: view.tier):  # children before their parents
+        rows = view.nodes.union(*(domains[child].members for child in view.children))
+        domains[view.name] = Domain(view.name, view.tier, _rows(rows), frozenset(rows), root)
+        for child in view.children:
+            domains[child].parent = domains[view.name]
+    return Tree(root, domains, views, _tier_names(views.values()), _levels(domains.values(), capacity))
 
 
 def _levels(domains: Iterable[Domain], capacity: int) -> list[Level]:
@@ -153,44 +153,44 @@ def _rows(rows: Iterable[int]) -> Rows:
 # -- members -----------------------------------------------------------------------------------------------------------
 
 
-def _read(claim: Claim, claims: Mapping[str, Claim], row_of: Mapping[str, int], labels: LabelTable) -> None:
+def _read(view: HyperNodeView, views: Mapping[str, HyperNodeView], row_of: Mapping[str, int], labels: LabelTable) -> None:
     """Its members, each by itself."""
-    for member in claim.hyper_node.spec.members:
+    for member in view.hyper_node.spec.members:
         if member.type == HYPER_NODE:
-            _adopt(claim, member, claims)
+            _adopt(view, member, views)
         elif member.type == NODE:
-            _take_nodes(claim, member, row_of, labels)
+            _take_nodes(view, member, row_of, labels)
         else:
-            claim.refused.append(f"a member of type {member.type!r} is neither {NODE} nor {HYPER_NODE}")
-    if not claim.nodes and not claim.children:
-        claim.remarks.append("it has no node")
+            view.refused.append(f"a member of type {member.type!r} is neither {NODE} nor {HYPER_NODE}")
+    if not view.nodes and not view.children:
+        view.remarks.append("it has no node")
 
 
-def _adopt(claim: Claim, member: Member, claims: Mapping[str, Claim]) -> None:
+def _adopt(view: HyperNodeView, member: Member, views: Mapping[str, HyperNodeView]) -> None:
     exact = member.selector.exact_match
     if exact is None:
-        claim.refused.append(f"a member of type {HYPER_NODE} is named by exactMatch alone")
+        view.refused.append(f"a member of type {HYPER_NODE} is named by exactMatch alone")
         return
-    child = claims.get(exact.name)
+    child = views.get(exact.name)
     if child is None:
-        claim.remarks.append(f"HyperNode {exact.name} does not exist")
-    elif child.tier >= claim.tier:
-        claim.refused.append(f"HyperNode {child.name} is of tier {child.tier}, which is not below {claim.tier}")
-    elif child.parent == claim.name:
-        claim.remarks.append(f"HyperNode {child.name} is named twice")
+        view.remarks.append(f"HyperNode {exact.name} does not exist")
+    elif child.tier >= view.tier:
+        view.refused.append(f"HyperNode {child.name} is of tier {child.tier}, which is not below {view.tier}")
+    elif child.parent == view.name:
+        view.remarks.append(f"HyperNode {child.name} is named twice")
     elif child.parent:
-        claim.refused.append(f"HyperNode {child.name} is a member of {child.parent} already")
+        view.refused.append(f"HyperNode {child.name} is a member of {child.parent} already")
     else:
-        child.parent = claim.name
-        claim.children.append(child.name)
+        child.parent = view.name
+        view.children.append(child.name)
 
 
-def _take_nodes(claim: Claim, member: Member, row_of: Mapping[str, int], labels: LabelTable) -> None:
+def _take_nodes(view: HyperNodeView, member: Member, row_of: Mapping[str, int], labels: LabelTable) -> None:
     selector = member.selector
     if selector.exact_match is not None:
         row = row_of.get(selector.exact_match.name)
         if row is None:
-            claim.remarks.append(f"node {selector.exact_match.name} does not exist")
+            view.remarks.append(f"node {selector.exact_match.name} does not exist")
             return
         found, words = {row}, f"node {selector.exact_match.name}"
     elif selector.regex_match is not None:
@@ -198,7 +198,7 @@ def _take_nodes(claim: Claim, member: Member, row_of: Mapping[str, int], labels:
         try:
             pattern = _compiled(selector.regex_match.pattern)
         except ValueError as error:
-            claim.refused.append(f"{words}: {error}")
+            view.refused.append(f"{words}: {error}")
             return
         found = {row for name, row in row_of.items() if pattern.search(name)}
     elif selector.label_match is not None:
@@ -206,13 +206,13 @@ def _take_nodes(claim: Claim, member: Member, row_of: Mapping[str, int], labels:
         chosen = labels.match_all(parse_label_selector(selector.label_match.written))
         found = {row for row in row_of.values() if chosen[row]}
     else:
-        claim.refused.append(f"a member of type {NODE} has no selector")
+        view.refused.append(f"a member of type {NODE} has no selector")
         return
     if not found:
-        claim.remarks.append(f"{words} selects no node")
-    elif found <= claim.nodes:
-        claim.remarks.append(f"{words} is named twice")
-    claim.nodes |= found
+        view.remarks.append(f"{words} selects no node")
+    elif found <= view.nodes:
+        view.remarks.append(f"{words} is named twice")
+    view.nodes |= found
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -254,46 +254,46 @@ def _repeats(parsed: Any, *, inside: bool) -> Iterator[bool]:
 # -- where two HyperNodes claim one node -------------------------------------------------------------------------------
 
 
-def _resolve(claims: Mapping[str, Claim], names: Mapping[int, str]) -> None:
+def _resolve(views: Mapping[str, HyperNodeView], names: Mapping[int, str]) -> None:
     """A node that HyperNodes of different branches claim is the oldest one's."""
-    claimed: dict[int, list[Claim]] = {}
-    for claim in claims.values():
-        for row in claim.nodes:
-            claimed.setdefault(row, []).append(claim)
+    claimed: dict[int, list[HyperNodeView]] = {}
+    for view in views.values():
+        for row in view.nodes:
+            claimed.setdefault(row, []).append(view)
     lost: dict[tuple[str, str], list[str]] = {}
     for row, rivals in claimed.items():
         if len(rivals) == 1:
             continue
-        lines = {claim.name: _line(claim, claims) for claim in rivals}
-        deepest = [claim for claim in rivals if not any(claim.name in lines[other.name][1:] for other in rivals)]
+        lines = {view.name: _line(view, views) for view in rivals}
+        deepest = [view for view in rivals if not any(view.name in lines[other.name][1:] for other in rivals)]
         keeper = lines[deepest[0].name]
-        for claim in rivals:
-            if claim.name not in keeper:
-                claim.nodes.discard(row)
-                lost.setdefault((claim.name, keeper[0]), []).append(names[row])
+        for view in rivals:
+            if view.name not in keeper:
+                view.nodes.discard(row)
+                lost.setdefault((view.name, keeper[0]), []).append(names[row])
     for (loser, keeper_name), nodes in lost.items():
         few = ", ".join(sorted(nodes)[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
-        claims[loser].refused.append(f"overlap: {few} belong to {keeper_name} already")
+        views[loser].refused.append(f"overlap: {few} belong to {keeper_name} already")
 
 
-def _line(claim: Claim, claims: Mapping[str, Claim]) -> list[str]:
+def _line(view: HyperNodeView, views: Mapping[str, HyperNodeView]) -> list[str]:
     """The HyperNode and those above it."""
-    found = [claim.name]
-    while claim.parent:
-        claim = claims[claim.parent]
-        found.append(claim.name)
+    found = [view.name]
+    while view.parent:
+        view = views[view.parent]
+        found.append(view.name)
     return found
 
 
-def _tier_names(claims: Iterable[Claim]) -> dict[str, int]:
+def _tier_names(views: Iterable[HyperNodeView]) -> dict[str, int]:
     """Where one name stands for several tiers, the lowest is meant, which promises the most."""
     found: dict[str, int] = {}
-    for claim in claims:
-        name = claim.hyper_node.spec.tier_name
+    for view in views:
+        name = view.hyper_node.spec.tier_name
         if name:
-            if found.get(name, claim.tier) != claim.tier:
-                claim.remarks.append(f"tierName {name} stands for tier {found[name]}, too; the lowest counts")
-            found[name] = min(found.get(name, claim.tier), claim.tier)
+            if found.get(name, view.tier) != view.tier:
+                view.remarks.append(f"tierName {name} stands for tier {found[name]}, too; the lowest counts")
+            found[name] = min(found.get(name, view.tier), view.tier)
     return found
 
 
@@ -349,11 +349,11 @@ class HyperNodes:
         if not self.unreported:
             return
         self.unreported = False
-        for name, claim in self.tree.claims.items():
-            known, number, condition = self.known[name], len(self.tree.domains[name].members), _condition(claim)
+        for name, view in self.tree.views.items():
+            known, number, condition = self.known[name], len(self.tree.domains[name].members), _condition(view)
             mine = next((mine for mine in known.status.conditions if mine.type == ACCEPTED), None)
-            if claim.refused:
-                self.problems[f"HyperNode {name}"] = "; ".join(claim.refused)
+            if view.refused:
+                self.problems[f"HyperNode {name}"] = "; ".join(view.refused)
             else:
                 self.problems.pop(f"HyperNode {name}", None)
             if known.status.node_count == number and mine is not None and mine.same(condition):
@@ -367,11 +367,11 @@ class HyperNodes:
             yield known
 
 
-def _condition(claim: Claim) -> Condition:
-    text = "; ".join([*claim.refused, *claim.remarks])[:MOST_WORDS]
-    if claim.refused:
+def _condition(view: HyperNodeView) -> Condition:
+    text = "; ".join([*view.refused, *view.remarks])[:MOST_WORDS]
+    if view.refused:
         return Condition(ACCEPTED, "False", "MembersRefused", text)
-    return Condition(ACCEPTED, "True", "MembersMissing" if claim.remarks else ACCEPTED, text)
+    return Condition(ACCEPTED, "True", "MembersMissing" if view.remarks else ACCEPTED, text)
 
 
 # -- what a job asks of the network, as a whole and for its sub-groups (docs/reference/topology.md) --------------------

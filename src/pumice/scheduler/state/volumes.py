@@ -34,8 +34,8 @@ Handle = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """One claim. ``volume`` is the one that it is bound to, or was bound to by hand; ``bound`` says that this is complete."""
+class VolumeClaim:
+    """A PersistentVolumeClaim. ``volume``: the one to which it is bound, or was by hand; ``bound``: the binding is complete."""
 
     key: str
     uid: str
@@ -65,7 +65,7 @@ class Volume:
     size: int
     labels: tuple[tuple[str, str], ...]
 
-    def suits(self, claim: Claim) -> bool:
+    def suits(self, claim: VolumeClaim) -> bool:
         """Return whether it could be given to that claim, wherever the pod runs."""
         if self.claim:
             return self.claim == claim.key
@@ -103,7 +103,7 @@ class Capacity:
 class Volumes:
     """The known storage. Everything is optional: a claim that is not known refuses its pod, nothing else."""
 
-    claims: dict[str, Claim] = field(default_factory=dict)
+    claims: dict[str, VolumeClaim] = field(default_factory=dict)
     volumes: dict[str, Volume] = field(default_factory=dict)
     classes: dict[str, StorageClass] = field(default_factory=dict)
     limits: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Volumes:
     """Raised when anything of this has changed: pods with claims may fit elsewhere now."""
     _node_of: dict[str, str] = field(default_factory=dict)
 
-    def candidates(self, claim: Claim) -> list[Volume]:
+    def candidates(self, claim: VolumeClaim) -> list[Volume]:
         """Volumes that the claim could be given, the smallest first."""
         if claim.selected_node:
             return []  # one is being made
@@ -163,7 +163,7 @@ class Volumes:
         """Those of these claims that a single pod at a time may use."""
         return [key for key in keys if (claim := self.claims.get(key)) is not None and FOR_ONE_POD in claim.modes]
 
-    def room(self, claim: Claim) -> list[Requirements | None] | None:
+    def room(self, claim: VolumeClaim) -> list[Requirements | None] | None:
         """The nodes, as selectors, for which the claim's driver says that it can make a volume of that size; None where it need
         not say so."""
         made_by = self.classes.get(claim.storage_class)
@@ -211,11 +211,11 @@ def _key(obj: Json) -> str:
     return f"{meta.get('namespace', '')}/{meta.get('name', '')}"
 
 
-def _claim(obj: Json) -> Claim:
+def _claim(obj: Json) -> VolumeClaim:
     meta, spec = obj.get("metadata", {}), obj.get("spec", {})
     annotations, volume = meta.get("annotations") or {}, str(spec.get("volumeName") or "")
     bound = bool(volume) and (BOUND in annotations or obj.get("status", {}).get("phase") == "Bound")
-    return Claim(
+    return VolumeClaim(
         _key(obj), str(meta.get("uid", "")), volume, str(spec.get("storageClassName") or ""), bound,
         frozenset(spec.get("accessModes") or ()), str(spec.get("volumeMode") or "Filesystem"),
         _size((spec.get("resources") or {}).get("requests")),
@@ -298,7 +298,7 @@ class VolumeOptions:
     """For some unbound claims, the free volumes (smallest first) with the rows they may be used on, and the rows on which one
     can be made."""
 
-    def __init__(self, ledger: Ledger, volumes: Volumes, claims: list[Claim], *, by_room: bool) -> None:
+    def __init__(self, ledger: Ledger, volumes: Volumes, claims: list[VolumeClaim], *, by_room: bool) -> None:
         labels, capacity = ledger.terms.labels, ledger.table.capacity
         self.claims = sorted(claims, key=lambda claim: claim.size)
         self.made = {claim.key: _provisioned(ledger, volumes, claim, by_room=by_room) for claim in claims}
@@ -311,7 +311,7 @@ class VolumeOptions:
         }  # fmt: skip
 
     def at(self, row: int) -> dict[str, str] | None:
-        """Claim to volume on one row; None where some claim finds nothing."""
+        """VolumeClaim to volume on one row; None where some claim finds nothing."""
         taken: dict[str, str] = {}
         for claim in self.claims:
             mine = next((name for name, fits in self.free[claim.key] if fits[row] and name not in taken.values()), "")
@@ -321,7 +321,7 @@ class VolumeOptions:
         return taken
 
 
-def _provisioned(ledger: Ledger, volumes: Volumes, claim: Claim, *, by_room: bool) -> Mask:
+def _provisioned(ledger: Ledger, volumes: Volumes, claim: VolumeClaim, *, by_room: bool) -> Mask:
     """Rows for which the claim's class makes volumes; ``by_room``: of that size."""
     labels, capacity = ledger.terms.labels, ledger.table.capacity
     made_by = volumes.classes.get(claim.storage_class)

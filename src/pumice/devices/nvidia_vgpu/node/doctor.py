@@ -111,7 +111,7 @@ def regions(facts: NodeFacts, sharing: Sharing) -> Iterator[Finding]:
         if state.trouble:
             yield Finding(BAD, f"{who}: {state.trouble}", WRITTEN)
         cards = [Granted(d.uuid, d.memory * sharing.factor * MIB, d.cores) for d in state.devices if d.slot < 0]
-        for sign in signs(Tenant(cards, state.claims)):
+        for sign in signs(Tenant(cards, state.report)):
             yield Finding(BAD, f"{who}: {SENTENCES[sign]}", WRITTEN)
 
 
@@ -294,7 +294,7 @@ def _metrics(facts: NodeFacts) -> Iterator[Finding]:
     shown = [line for line in facts.page.splitlines() if line.startswith(OF_REGIONS)]
     for state in facts.container_states:
         meta = state.pod.metadata
-        if state.claims is not None and not any(f'"{meta.name}"' in line for line in shown):
+        if state.report is not None and not any(f'"{meta.name}"' in line for line in shown):
             text = f"{facts.page_at} tells nothing of {state.pod.key}, which has a region: the monitor looks in another folder"
             yield Finding(BAD, text, f"give plugin and monitor the same HOOK_PATH ({facts.hook} here) and mount it into both")
             return

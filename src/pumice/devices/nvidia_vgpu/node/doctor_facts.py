@@ -9,7 +9,7 @@ from pumice.node.accounts import Key, Unaccounted
 from pumice.node.findings import ConfigText
 from pumice.node.pods import AllocatedIds, NodePod
 from pumice.ports.cards import CardFacts
-from pumice.ports.region import RegionClaims
+from pumice.ports.region import RegionReport
 from pumice.wire.nvidia_vgpu import PodDevice
 from pumice.wire.objects import Node
 
@@ -44,7 +44,7 @@ class ContainerState:
     pod: NodePod
     container: str
     devices: tuple[PodDevice, ...]
-    claims: RegionClaims | None = None
+    report: RegionReport | None = None
     trouble: str = ""
     ended: bool = False
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from pumice.scheduler.cycle.concluding import evict
 from pumice.scheduler.cycle.cycle import Cycle
+from pumice.scheduler.cycle.preemption.evaluator import Evaluator, Trial
 from pumice.scheduler.cycle.preemption.nominating import carry_out, hold, record_evictions
-from pumice.scheduler.cycle.preemption.preemptor import Preemptor, Trial
 from pumice.scheduler.cycle.preemption.victims import Scope, between_jobs, between_queues, inside_a_job
 from pumice.scheduler.cycle.queueing import claimants, queues
 from pumice.scheduler.cycle.statement import Evict, Place
@@ -35,19 +35,19 @@ def starving(cycle: Cycle, action: str, admitted: Callable[[QueueState], bool] =
                 yield job
 
 
-def commit_or_hold(cycle: Cycle, preemptor: Preemptor, job: Job, trial: Trial) -> bool:
+def commit_or_hold(cycle: Cycle, evaluator: Evaluator, job: Job, trial: Trial) -> bool:
     """Carry the trial out where the job can go on by it, or hold it for the next cycle where it is not finished; else take it
     back. True: somebody goes."""
     statement, searches = trial.statement, cycle.state.terminating.searches
     cycle.measures.preemption_attempts += trial.attempts
     if trial.unfinished:
         found = hold(cycle, job, trial)
-        found.action, found.known = preemptor.scope.action, preemptor.orders
+        found.action, found.known = evaluator.scope.action, evaluator.orders
         cycle.attempts[job].postponed = True
         return False
     somebody = job in searches or any(isinstance(step, Evict) for step in statement.steps)
     if somebody and cycle.framework.job_pipelined(job):
-        carry_out(cycle, job, trial, preemptor.scope.action)
+        carry_out(cycle, job, trial, evaluator.scope.action)
         return True
     if job in searches:
         cycle.state.terminating.withdraw(job)
@@ -98,9 +98,9 @@ def gangreclaim(cycle: Cycle) -> None:
 
 def _for_starving_jobs(cycle: Cycle, scope: Scope) -> None:
     """Make room for each by what the action may evict. A queue that has its share reclaims nothing."""
-    preemptor, overused = Preemptor(cycle, scope), cycle.framework.overused
+    evaluator, overused = Evaluator(cycle, scope), cycle.framework.overused
     for job in starving(cycle, scope.action, lambda queue: not (scope.others and overused(queue))):
-        commit_or_hold(cycle, preemptor, job, preemptor.for_job(job, claimants(cycle, job)))
+        commit_or_hold(cycle, evaluator, job, evaluator.for_job(job, claimants(cycle, job)))
 
 
 # -- reclaim: a queue gets back what others borrowed of its share ------------------------------------------------------
@@ -115,7 +115,7 @@ def reclaim(cycle: Cycle) -> None:
 
 def preempt(cycle: Cycle) -> None:
     """By pods of other jobs; of a job that starves still, by its own."""
-    among, inside = Preemptor(cycle, between_jobs(cycle.framework)), Preemptor(cycle, inside_a_job(cycle.framework))
+    among, inside = Evaluator(cycle, between_jobs(cycle.framework)), Evaluator(cycle, inside_a_job(cycle.framework))
     for job in starving(cycle, "preempt"):
         commit_or_hold(cycle, among, job, among.for_job(job, claimants(cycle, job)))
         if cycle.attempt(job).postponed or job.ready_count == 0 or bound_together(job) or not cycle.framework.job_starving(job):

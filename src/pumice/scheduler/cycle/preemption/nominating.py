@@ -8,7 +8,7 @@ from pumice.effects import vocabulary as effects
 from pumice.scheduler.cycle.concluding import commit, expect
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.over_cycles import ACTION as ALLOCATE
-from pumice.scheduler.cycle.preemption.preemptor import Trial
+from pumice.scheduler.cycle.preemption.evaluator import Trial
 from pumice.scheduler.cycle.queueing import agreed, beside_others, rests_on_trust
 from pumice.scheduler.cycle.statement import Evict, Nomination, Place, Statement
 from pumice.scheduler.state.domains import bound_together

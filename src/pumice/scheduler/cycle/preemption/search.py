@@ -44,8 +44,8 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """A pod that wants in. ``among``: nodes that it alone may have."""
+class Preemptor:
+    """A pod for which others may be evicted. ``among``: nodes that it alone may have."""
 
     task: Task
     among: Among | None = None
@@ -63,7 +63,7 @@ class NodeSearch:
     placer: Placer
     prices: Prices
     trial: Statement
-    claim: Claim
+    preemptor: Preemptor
     row: int
     _short: dict[int | str, int] = field(default_factory=dict)
     """Amounts that are missing at least: by column of the table, and by device type of the cards' memory."""
@@ -76,7 +76,7 @@ class NodeSearch:
 
     @property
     def claimant(self) -> Task:
-        return self.claim.task
+        return self.preemptor.task
 
     def find(self) -> Candidate | None:
         """The cheapest room; None where there is none."""
@@ -87,7 +87,7 @@ class NodeSearch:
         if not units:
             return None
         self._look_at_node(self._node)
-        self._filtered = self.claim.short_queue or self._refused()
+        self._filtered = self.preemptor.short_queue or self._refused()
         try:
             found = self._cheapest(units)
             if found is not None and not self._filtered and not self._try(found):
@@ -222,7 +222,7 @@ class NodeSearch:
             return False
         if not framework.allocatable(job.queue, beside_others(self.claimant, self.claimant.amounts)):
             return False
-        return self.placer.choose_future(self.claimant.cls, self._node, self.claim.among, self.claim.accept) is not None
+        return self.placer.choose_future(self.claimant.cls, self._node, self.preemptor.among, self.preemptor.accept) is not None
 
 
 def _in_order(units: Sequence[Unit]) -> list[Task]:
@@ -252,7 +252,7 @@ class Order:
 
     scope: Scope
     placer: Placer
-    claim: Claim
+    preemptor: Preemptor
     """Of one of these pods: they ask for the same, and may ask the same."""
     unfinished: bool = False
     """There was no time to find the cheapest one."""
@@ -269,17 +269,19 @@ class Order:
     _version: int = -1
 
     def cheapest(
-        self, prices: Prices, trial: Statement, claim: Claim, whole: object, enough: Callable[[], bool] | None = None
+        self, prices: Prices, trial: Statement, preemptor: Preemptor, whole: object, enough: Callable[[], bool] | None = None
     ) -> Candidate | None:
         """The cheapest room; of equally cheap ones that of the first node by name. None where there is none, or where it is
         ``unfinished``. ``whole``: the trial of which this search is a part; ``enough``: whether to go on with it later."""
         self._refresh(whole)
-        room = self._search(prices, trial, claim, enough)
+        room = self._search(prices, trial, preemptor, enough)
         self.placer.occupants.nothing_new()  # what was tried is taken back
         self._cursor = self.placer.state.ledger.table.changes.end
         return room
 
-    def _search(self, prices: Prices, trial: Statement, claim: Claim, enough: Callable[[], bool] | None) -> Candidate | None:
+    def _search(
+        self, prices: Prices, trial: Statement, preemptor: Preemptor, enough: Callable[[], bool] | None
+    ) -> Candidate | None:
         heap, found, looked = self._heap, dict[int, Candidate](), 0
         self.unfinished = False
         while heap:
@@ -297,7 +299,7 @@ class Order:
             heappop(heap)
             del self._now[row]
             self._looked_at[row] = None
-            room = NodeSearch(self.scope, self.placer, prices, trial, claim, row).find()
+            room = NodeSearch(self.scope, self.placer, prices, trial, preemptor, row).find()
             if room is None:
                 continue
             found[row] = room
@@ -312,7 +314,7 @@ class Order:
         changed = table.changes.since(self._cursor) if self._version == table.version else None
         self._cursor, self._version = table.changes.end, table.version
         if changed is None:
-            self._rows = _rows(self.scope, self.placer, self.claim)
+            self._rows = _rows(self.scope, self.placer, self.preemptor)
             self._heap, self._least, self._now, self._looked_at = [], {}, {}, {}
             self._weigh(self._rows)
             self._heap = list(self._now.values())
@@ -332,7 +334,7 @@ class Order:
             self._looked_at = {}
 
     def _weigh(self, rows: Rows) -> None:
-        for entry in _least_costs(self.scope, self.placer, self.claim, rows):
+        for entry in _least_costs(self.scope, self.placer, self.preemptor, rows):
             self._least[entry[2]] = entry
             self._put(entry)
 
@@ -341,17 +343,17 @@ class Order:
         heappush(self._heap, entry)
 
 
-def _least_costs(scope: Scope, placer: Placer, claim: Claim, rows: Rows) -> Iterable[Entry]:
+def _least_costs(scope: Scope, placer: Placer, preemptor: Preemptor, rows: Rows) -> Iterable[Entry]:
     """Return what room costs at least, for rows where there may be some."""
     occupants = placer.occupants
-    requested = _requested(scope, placer, claim.task, rows)
+    requested = _requested(scope, placer, preemptor.task, rows)
     rows, requested = rows[requested.any(axis=1)], requested[requested.any(axis=1)]
     if not len(rows):
         return ()
     ranks, enough = occupants.ranks[rows], np.ones(len(rows), bool)
     reached, fewest = requested.argmax(axis=1), np.ones(len(rows), np.int64)
-    missing = [] if claim.short_queue else [
-        (short, np.where(requested, allocated, 0)) for short, allocated in _missing(placer, claim.task, rows)
+    missing = [] if preemptor.short_queue else [
+        (short, np.where(requested, allocated, 0)) for short, allocated in _missing(placer, preemptor.task, rows)
     ]  # fmt: skip
     for short, given in missing:  # how far along the row, from the least important pod on, pods must go, and how many at least
         sums = given.cumsum(axis=1)
@@ -386,15 +388,15 @@ def _least(values: Numbers, numbers: Numbers) -> Numbers:
     return np.asarray(np.where(numbers > 0, found, 0))
 
 
-def _rows(scope: Scope, placer: Placer, claim: Claim) -> Rows:
+def _rows(scope: Scope, placer: Placer, preemptor: Preemptor) -> Rows:
     """Where no filter closes the row for good, and it is large enough when it is empty."""
-    claimant, table = claim.task, placer.state.ledger.table
+    claimant, table = preemptor.task, placer.state.ledger.table
     if scope.inside and claimant.job is not None:
         own = {table.row_of[task.node] for task in claimant.job.tasks.values() if task.node in table.row_of}
         rows = np.array(sorted(own), np.intp)
     else:
         rows = table.live_rows()
-    may = table.live[rows] if claim.among is None else claim.among.open(table.capacity)[rows]
+    may = table.live[rows] if preemptor.among is None else preemptor.among.open(table.capacity)[rows]
     return rows[may & large_enough(placer, claimant.cls, rows)]
 
 

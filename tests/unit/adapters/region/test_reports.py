@@ -8,8 +8,8 @@ import pytest
 from kit.region_files import GPU, Proc, region_bytes, write
 
 from pumice.adapters.region import read_region
-from pumice.adapters.region.claims import NAMED, ClaimsReader
 from pumice.adapters.region.reader import header_of
+from pumice.adapters.region.reports import NAMED, ReportReader
 from pumice.adapters.region.writer import write_host_pid
 from pumice.ports.region import BadRegion
 
@@ -26,14 +26,14 @@ def some_processes(rng: random.Random, most: int) -> tuple[Proc, ...]:
 
 @pytest.mark.parametrize("version", ["0", "1.1", "1.2"])
 def test_it_says_what_the_reading_slot_by_slot_says(tmp_path, version):
-    rng, reader = random.Random(7), ClaimsReader()
+    rng, reader = random.Random(7), ReportReader()
     for most in (2, 20, 200):
         path = write(tmp_path / "x.cache", region_bytes(version, 3, some_processes(rng, most), last=rng.randrange(1 << 31)))
         slow, fast = read_region(path), reader.read(path, CARDS[1:])
         assert fast.cards.keys() == set(CARDS[1:])
         for device in slow.devices[1:]:
-            claim = fast.cards[device.uuid]
-            assert (claim.limit, claim.sm_limit, claim.use) == (device.limit, device.sm_limit, slow.used(device.index))
+            reported = fast.cards[device.uuid]
+            assert (reported.limit, reported.sm_limit, reported.use) == (device.limit, device.sm_limit, slow.used(device.index))
         assert fast.processes == tuple((p.slot, p.pid, p.host_pid) for p in slow.processes)[:NAMED]
         reported = fast.version, fast.recent_kernel, fast.utilization_switch, fast.last_kernel
         assert reported == (slow.version, slow.recent_kernel, slow.utilization_switch, slow.last_kernel)
@@ -43,11 +43,11 @@ def test_a_card_that_is_named_twice_counts_once(tmp_path):
     same = {i: CARDS[0].encode() for i in range(16)}
     procs = (Proc(1, dict.fromkeys(range(16), (0, 0, 5, 5))),)
     path = write(tmp_path / "x.cache", region_bytes(devices=16, procs=procs, uuids=same))
-    assert ClaimsReader().read(path, CARDS).cards[CARDS[0]].use.total == 5
+    assert ReportReader().read(path, CARDS).cards[CARDS[0]].use.total == 5
 
 
 def test_nothing_of_the_file_before_is_left_in_the_next_one(tmp_path):
-    reader = ClaimsReader()
+    reader = ReportReader()
     full = write(tmp_path / "full", region_bytes(procs=tuple(Proc(i + 1, {0: (1, 1, 1, 1)}) for i in range(90))))
     empty = write(tmp_path / "empty", region_bytes(procs=(Proc(1, {0: (0, 0, 2, 2)}),)))
     assert reader.read(full, CARDS).cards[CARDS[0]].use.total == 90
@@ -57,7 +57,7 @@ def test_nothing_of_the_file_before_is_left_in_the_next_one(tmp_path):
 def test_a_file_that_is_cut_among_its_slots_says_so(tmp_path):
     data = region_bytes("1.2", procs=tuple(Proc(i + 1) for i in range(9)))
     path = write(tmp_path / "x", data)
-    reader = ClaimsReader()
+    reader = ReportReader()
     reader.read(path, CARDS)
     path.write_bytes(data[:5000])
     with pytest.raises(BadRegion):

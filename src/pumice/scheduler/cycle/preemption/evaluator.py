@@ -9,7 +9,7 @@ from typing import Final
 
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.domains import allowed
-from pumice.scheduler.cycle.preemption.search import Candidate, Claim, Order
+from pumice.scheduler.cycle.preemption.search import Candidate, Order, Preemptor
 from pumice.scheduler.cycle.preemption.victims import Prices, Scope, Unit
 from pumice.scheduler.cycle.queueing import affordable, agreed, beside_others
 from pumice.scheduler.cycle.statement import Evict, Nomination, Place, Statement, Step
@@ -40,8 +40,8 @@ class Trial:
 
 
 @dataclass(slots=True)
-class Preemptor:
-    """One action's searches in one cycle."""
+class Evaluator:
+    """Evaluates preemption for one action in one cycle: which victims make room for which pod."""
 
     cycle: Cycle
     scope: Scope
@@ -154,7 +154,7 @@ class Preemptor:
         key = (task.cls, job.queue, job.priority, task.priority, own, short, where)
         if key in self._vain or key in trial.vain:
             return None
-        claim = Claim(task, among, short, agreed(self.cycle, task))
+        preemptor = Preemptor(task, among, short, agreed(self.cycle, task))
         begun = self.cycle.state.terminating.searches.get(job)
         if begun is not None:  # it goes on where the last cycle ended
             self.orders = begun.known or self.orders
@@ -162,9 +162,9 @@ class Preemptor:
         alone = alone or task.cls.constraints.awaits_pods  # and where it may be changes with each of its gang
         order = self.orders.get(key)
         if order is None or alone:
-            order = self.orders[key] = Order(self.scope, self.cycle.placer, claim)
+            order = self.orders[key] = Order(self.scope, self.cycle.placer, preemptor)
         enough = self.out_of_time if trial.bounded and not alone else None
-        room = order.cheapest(prices(self.cycle), self.cycle.statement(), claim, begun or trial, enough)
+        room = order.cheapest(prices(self.cycle), self.cycle.statement(), preemptor, begun or trial, enough)
         trial.unfinished = order.unfinished
         if room is None and not order.unfinished:
             (trial.vain if trial.statement.steps else self._vain).add(key)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from pumice.adapters.region.reader import V0, V11, V12, Header, Layout, opened, read_header
-from pumice.ports.region import MAX_SLOTS, BadRegion, CardClaim, DeviceUse, RegionClaims
+from pumice.ports.region import MAX_SLOTS, BadRegion, DeviceUse, RegionReport, ReportedUse
 
 SETTLED: Final = 128
 """Regions with more processes are read once, whoever is writing meanwhile."""
@@ -45,31 +45,31 @@ def _words(layout: Layout) -> _Words:
 _WORDS: Final = {layout.version: _words(layout) for layout in (V0, V11, V12)}
 
 
-class ClaimsReader:
+class ReportReader:
     """Reads one region after the other into the same buffer; for one thread."""
 
     def __init__(self) -> None:
         self._bytes = memoryview(bytearray(MAX_SLOTS * V12.slot_bytes))
         self._again = memoryview(bytearray(SETTLED * V12.slot_bytes))
 
-    def read(self, path: str | Path, cards: Collection[str]) -> RegionClaims:
+    def read(self, path: str | Path, cards: Collection[str]) -> RegionReport:
         """Return the region's figures of these cards. Raises BadRegion on damaged content, and nothing else."""
         with opened(path) as descriptor:
             head = read_header(descriptor, str(path))
             slots = self._slots(descriptor, head, str(path))
         words = _WORDS[head.layout.version]
         live = [word & _INT != 0 for word in slots[words.status :: words.slot].tolist()]
-        claims: dict[str, CardClaim] = {}
+        reported: dict[str, ReportedUse] = {}
         for device in head.devices:
-            if device.uuid not in cards or device.uuid in claims:
+            if device.uuid not in cards or device.uuid in reported:
                 continue
             first = 1 + device.index * words.use
             places = (*range(first, first + 5), words.sm + device.index * words.util)
             use = [sum(compress(slots[place :: words.slot].tolist(), live)) for place in places]
-            claims[device.uuid] = CardClaim(device.limit, device.sm_limit, DeviceUse(*use))
+            reported[device.uuid] = ReportedUse(device.limit, device.sm_limit, DeviceUse(*use))
         ids = compress(enumerate(slots[: NAMED * words.slot : words.slot].tolist()), live)
-        return RegionClaims(
-            head.layout.version, claims, tuple((slot, both & _INT, both >> 32) for slot, both in ids),
+        return RegionReport(
+            head.layout.version, reported, tuple((slot, both & _INT, both >> 32) for slot, both in ids),
             head.recent_kernel, head.utilization_switch, head.last_kernel,
         )  # fmt: skip
 
