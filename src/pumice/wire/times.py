@@ -10,7 +10,6 @@ from functools import lru_cache
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
-@lru_cache(maxsize=4096)
 def moment(text: str) -> float | None:
     """Unix seconds of a time with any offset; None where it is none (ISO 8601 knows many more forms, Kubernetes none)."""
     if not _RFC_3339.fullmatch(text):
@@ -21,6 +20,7 @@ def moment(text: str) -> float | None:
         return None
 
 
+@lru_cache(maxsize=4096)
 def seconds(text: str | None) -> float:
     """Unix seconds of a time; 0 when absent or malformed."""
     return (moment(text) or 0.0) if text else 0.0
