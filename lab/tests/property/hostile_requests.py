@@ -12,10 +12,11 @@ import gzip
 import http.client
 import json
 import random
+import socket
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -207,6 +208,12 @@ def _at_the_door(rng: Random) -> Hostile:
         {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "x" * many}]))
 
 
+CROWDS: tuple[Callable[[Random], Hostile], ...] = (
+    _at_the_door, lambda _: Hostile("GET", MAPS), lambda _: _post(MAPS, {"metadata": {"generateName": "c-"}}),
+    lambda d: Hostile("GET", f"{PODS}?watch=true&timeoutSeconds={d.choice((0, 1))}"),
+)  # fmt: skip
+"""Small requests of which hundreds come at one moment."""
+CROWD = 2000
 ROWS: dict[str, Callable[[Random], Hostile]] = {
     "a Volcano job of many tasks": lambda d: _volcano_job(tasks=[_task(name=f"t{i}") for i in range(drawn(d, 20_000))]),
     "a Volcano job of any number": lambda d: _volcano_job(minAvailable=d.choice(NUMBERS), maxRetry=d.choice(NUMBERS), tasks=[
@@ -415,6 +422,24 @@ class Served:
     async def send(self, asked: Hostile) -> tuple[int, bytes]:
         """The code and the answer's first bytes; 0 where the connection was closed."""
         return await asyncio.to_thread(_send, self.url, asked)
+
+
+    async def crowd(self, asked: Hostile, number: int) -> list[int]:
+        """So many of that request on as many connections at one moment. Returns the codes."""
+        return await asyncio.to_thread(_crowd, self.url, asked, number)
+
+
+def _crowd(url: str, asked: Hostile, number: int) -> list[int]:
+    parts = urlsplit(url)
+    lines = [f"{asked.method} {asked.path} HTTP/1.1", "Host: a", f"Authorization: Bearer {asked.user}",
+             f"Content-Length: {len(asked.body)}", f"Content-Type: {asked.media}",
+             *(f"{name}: {value}" for name, value in asked.headers.items()), "", ""]  # fmt: skip
+    said = "\r\n".join(lines).encode() + asked.body
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(socket.create_connection((parts.hostname, parts.port))) for _ in range(number)]
+        for each in sockets:
+            each.sendall(said)
+        return [int(each.recv(16).split()[1]) for each in sockets]
 
 
 def _send(url: str, asked: Hostile) -> tuple[int, bytes]:

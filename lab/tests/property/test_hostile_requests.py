@@ -13,7 +13,7 @@ import time
 import pytest
 from kit import pytest_plugin
 from kit.seeds import chosen_seed
-from lab.tests.property.hostile_requests import ROWS, attacked
+from lab.tests.property.hostile_requests import CROWD, CROWDS, ROWS, attacked, drawn
 
 SEED = chosen_seed()
 LONGEST = 1.5
@@ -61,6 +61,10 @@ async def attack(seed: int, rounds: int) -> dict[str, float]:
                 assert 200 <= code < 500, (name, code, said, asked.method, asked.path, asked.body[:300])
                 await asyncio.sleep(0.01)  # what it left to do
                 longest[name] = max(longest[name], if_quiet(server.longest))
+            asked, server.longest = rng.choice(CROWDS)(rng), 0.0
+            codes = await server.crowd(asked, drawn(rng, CROWD, 100))
+            assert all(200 <= code < 500 for code in codes), (codes, asked)
+            longest["many at once"] = max(longest.get("many at once", 0.0), if_quiet(server.longest))
     return longest
 
 
