@@ -125,6 +125,10 @@ def not_found(group: str, plural: str, name: str) -> ApiFailure:
     return ApiFailure(404, "NotFound", f'{_resource(group, plural)} "{name}" not found', _details(group, plural, name))
 
 
+def too_many_requests() -> ApiFailure:
+    return ApiFailure(429, "TooManyRequests", "Too many requests, please try again later.", {"retryAfterSeconds": 1})
+
+
 def no_such_path() -> ApiFailure:
     return ApiFailure(404, "NotFound", "the server could not find the requested resource")
 

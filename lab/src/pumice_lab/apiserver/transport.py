@@ -8,6 +8,7 @@ import logging
 import socket
 import ssl
 from asyncio import sslproto
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from pumice_lab.apiserver.errors import ApiFailure, too_large, unauthorized, unsupported_media_type
+from pumice_lab.apiserver.errors import ApiFailure, too_large, too_many_requests, unauthorized, unsupported_media_type
 from pumice_lab.apiserver.http_types import SLICE, Request, Response, User, failure, slices
 from pumice_lab.apiserver.server import ApiServer
 from pumice_lab.apiserver.tunnel import Tunnels
@@ -26,6 +27,9 @@ log = logging.getLogger("pumice.cluster.apiserver.transport")
 BODY_LIMIT = 3 * 1024 * 1024  # of kube-apiserver
 REQUESTS_AT_ONCE = 64
 """Requests of one user that a turn of the loop begins with, more than a client has under way."""
+READS, WRITES = 400, 200
+"""Requests of one user that may be under way (kube-apiserver has these for all: --max-requests-inflight, --max-mutating-requests-
+inflight): each holds a body or an answer, which may be large."""
 ACCEPTED, BACKLOG = 16, 512
 """Connections that one turn of the loop accepts, and those that the kernel keeps until then."""
 TLS_RECORD = 16 * 1024
@@ -95,6 +99,8 @@ class _Shell:
     def __init__(self, api: ApiServer, kubelet_identity: tuple[Path, Path] | None, patience: Patience) -> None:
         self.api, self.tunnels, self.patience, self.turns = api, Tunnels(kubelet_identity), patience, Turns()
         self.requests = Turns(at_once=REQUESTS_AT_ONCE)
+        self._under_way: Counter[tuple[str, bool]] = Counter()
+        """Requests by user and whether they read, until their answer is sent or a watch or a tunnel begins."""
         self._streams: set[asyncio.Task[Any]] = set()  # watches and tunnels, which would otherwise outlive the server
 
     async def close(self) -> None:
@@ -108,22 +114,34 @@ class _Shell:
         user = self.api.tokens.user(_authorization(http))
         if user is None:
             return _plain(failure(unauthorized()))
-        request = await _read(http, user, self.patience.body)
-        if isinstance(request, web.Response):
-            return request
-        await self.requests.mine(user.name)
-        response = await self.api.handle(request)
-        if response.gathered is not None:
-            response = await self.tunnels.gather(*response.gathered)
-        if response.tunnel is None and response.stream is None and response.parts is None:
-            return _plain(response)
+        kind = user.name, http.method in ("GET", "HEAD")
+        if self._under_way[kind] >= (READS if kind[1] else WRITES):
+            return _plain(failure(too_many_requests()))
+        self._under_way[kind] += 1
+        try:
+            request = await _read(http, user, self.patience.body)
+            if isinstance(request, web.Response):
+                return request
+            await self.requests.mine(user.name)
+            response = await self.api.handle(request)
+            if response.gathered is not None:
+                response = await self.tunnels.gather(*response.gathered)
+            if response.tunnel is None and response.stream is None:
+                return _plain(response) if response.parts is None else await self._long(http, response, user.name)
+        finally:
+            self._under_way[kind] -= 1
+            if not self._under_way[kind]:
+                del self._under_way[kind]
+        return await self._long(http, response, user.name)
+
+    async def _long(self, http: web.BaseRequest, response: Response, user: str) -> web.StreamResponse:
         task = asyncio.current_task()
         assert task is not None
         self._streams.add(task)
         try:
             if response.tunnel is not None:
                 return await self.tunnels.carry(http, response.tunnel)
-            return await self._stream(http, response, user.name)
+            return await self._stream(http, response, user)
         finally:
             self._streams.discard(task)
 
