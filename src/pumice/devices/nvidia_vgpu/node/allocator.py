@@ -126,7 +126,7 @@ class VgpuAllocator(Allocator):
     def missing(self, node: Node) -> list[NodeEffect]:
         cards = tuple(self._cards.values())
         return advertisement(
-            cards, self._sharing, node, in_status=self._in_status, percentage=self._percentage
+            cards, self._sharing, node, self.record.devices(), in_status=self._in_status, percentage=self._percentage
         ).missing(node)
 
     def leaving(self, node: Node) -> list[NodeEffect]:
@@ -338,9 +338,11 @@ class Advertisement:
 
 
 def advertisement(
-    cards: Sequence[SharedCard], sharing: Sharing, node: Node, *, in_status: bool, percentage: bool = False
-) -> Advertisement:
-    """Return what the node shall say of these cards. A register annotation that is there already is emptied with the last card.
+    cards: Sequence[SharedCard], sharing: Sharing, node: Node, held: Iterable[PodDevice] = (), *, in_status: bool,
+    percentage: bool = False,
+) -> Advertisement:  # fmt: skip
+    """Return what the node shall say of these cards, of which pods hold these devices. A register annotation that is there is
+    emptied with the last card.
 
     ``percentage``: schedulers that hold every resource against the node (Volcano from 1.13 on) find one for percentages there,
     with so much of it that it never stands in the way of what they decide by cards (Volcano
@@ -351,7 +353,7 @@ def advertisement(
     notes = {names.NODE_VGPU_REGISTER: register} if register or present else {}
     if topology := topology_annotation(cards):
         notes[names.CARD_TOPOLOGY] = topology
-    resources = dict(capacity(cards, sharing)) if cards and in_status else {}
+    resources = dict(capacity(cards, sharing, held)) if cards and in_status else {}
     if cards and percentage and sharing.percentage:
         resources[sharing.percentage] = 100 * sharing.split * len(cards)
     return Advertisement(notes, resources)
@@ -468,6 +470,10 @@ class Record:
     def keep(self, uids: Collection[str]) -> None:
         """Forget all pods but these."""
         self._allocated = {uid: parts for uid, parts in self._allocated.items() if uid in uids}
+
+    def devices(self) -> list[PodDevice]:
+        """Return all that is handed out."""
+        return [device for parts in self._allocated.values() for part in parts for device in part]
 
     def holders(self, pods: Iterable[NodePod]) -> Iterator[tuple[NodePod, Container, PodDevice]]:
         """Which containers of these pods have what. Pods that have ended hold nothing."""

@@ -5,7 +5,7 @@ Annotation and ids are those of HAMi's plugin (HAMi volcano-vgpu-device-plugin p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -108,15 +108,17 @@ def core_list(cards: Sequence[SharedCard]) -> list[Unit]:
     return [Unit(f"{card.uuid}-core-{i}", card.healthy) for card in cards for i in range(card.cores)]
 
 
-def capacity(cards: Sequence[SharedCard], sharing: Sharing) -> dict[str, int]:
-    """Return what the status of the node promises beside the shares: memory units and percents of the healthy cards.
+def capacity(cards: Sequence[SharedCard], sharing: Sharing, held: Iterable[PodDevice] = ()) -> dict[str, int]:
+    """Return what the status of the node promises beside the shares: memory units and percents of the healthy cards, and what
+    pods hold of the others: it is held against the node for as long as they are there.
 
-    Only healthy cards count: the kubelet takes allocatable from capacity for resources that it does not manage.
+    Only these count: the kubelet takes allocatable from capacity for resources that it does not manage.
     """
-    healthy = [card for card in cards if card.healthy]
+    ill = {card.uuid for card in cards if not card.healthy}
+    healthy, lost = [card for card in cards if card.healthy], [device for device in held if device.uuid in ill]
     return {
-        sharing.memory: sum(card.memory for card in healthy),
-        sharing.cores: sum(card.cores for card in healthy),
+        sharing.memory: sum(card.memory for card in healthy) + sum(device.memory for device in lost),
+        sharing.cores: sum(card.cores for card in healthy) + sum(device.cores for device in lost),
     }
 
 

@@ -7,17 +7,18 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from kit.node_objects import CARDS, UID, A, B, allocator, card, container, gives, pod, units_of
+from kit.node_objects import CARDS, NODE, UID, A, B, allocator, card, container, gives, pod, units_of
 
 from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
-from pumice.effects.vocabulary import Event, PatchPod
+from pumice.effects.vocabulary import Event, PatchPod, PatchStatus
 from pumice.node.pods import ContainerStatus, NodePod
 from pumice.node.protocol import Answer, Outdated, Partition, Refuse, Repeat, Serve
 from pumice.ports.slices import Place, Slice
 from pumice.wire import limits_page, names
 from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.limits_page import GrantedCard, LimitsPage
+from pumice.wire.objects import Node, convert
 
 FAILED = {names.BIND_PHASE: "failed", names.VGPU_TIME: "18446744073709551615"}
 SERVED = {names.BIND_PHASE: "success", names.VGPU_TIME: "18446744073709551615"}
@@ -274,6 +275,20 @@ def served_before(name: str, devices: str, *containers: dict, left: str = "", **
     """Served by an earlier plugin process, and not admitted yet."""
     notes = {} if left else SERVED
     return pod(name, devices, *containers, left=left, annotations=notes, **more)
+
+
+def test_what_pods_hold_of_a_card_that_is_lost_is_not_taken_from_the_others():
+    """All that its pods ask for is held against the node, theirs on the lost card too: nobody would find room on the other."""
+    at, pods = allocator(), [pod("stays", gives(A, 12000, 60), container("train", 1, 12000, 60))]
+    serve(at, pods, units_of(1))
+    at.show(CARDS, {A: "Xid 79"})
+    bare = convert(Node, {"metadata": {"name": NODE}})
+    said = next(effect for effect in at.missing(bare) if isinstance(effect, PatchStatus)).resources
+    assert said == {names.VGPU_MEMORY: str(32768 + 12000), names.VGPU_CORES: "160"}
+    pods[0].status.phase = "Succeeded"
+    at.sweep(pods)
+    said = next(effect for effect in at.missing(bare) if isinstance(effect, PatchStatus)).resources
+    assert said == {names.VGPU_MEMORY: "32768", names.VGPU_CORES: "100"}
 
 
 TWO = (container("a", 1), container("b", 1))
