@@ -6,18 +6,23 @@ once the faults end everything that can run runs and all that ended is swept. ``
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from tests.property.history.runner import draw, shrunk
 from tests.property.plane.__main__ import FOUND
 from tests.property.plane.defects import Defect, defects
-from tests.property.plane.door import PlaneDoor, conf_of, virtually
+from tests.property.plane.door import PlaneDoor
+from tests.property.plane.loop import virtually
+from tests.property.plane.processes import Process
+from tests.property.plane.world import conf_of
 from tests.property.test_histories import first_seed, quiet
 
 __all__ = ["quiet"]
@@ -71,6 +76,24 @@ def test_a_seed_plays_the_same_story_each_time() -> None:
         draw(11, Watched, steps=12, drive=virtually, conf=conf_of(11))
     assert len(seen[0]) > 50
     assert seen[0] == seen[1]
+
+
+def test_a_process_that_is_supervised_while_it_ends_has_ended() -> None:
+    async def run(connection: object, clock: object, rng: object, stop: asyncio.Event) -> None:
+        await stop.wait()
+
+    async def story() -> None:
+        process = Process("one", None, run, Random(1), Counter(), lambda connection, effect: None)
+        process.start()
+        await asyncio.sleep(0)
+        ending = asyncio.create_task(process.end())
+        while process.task is not None:
+            await asyncio.sleep(0)
+            process.supervise(0.0)
+        await ending
+        assert not process.alive
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("defect", defects(), ids=lambda defect: defect.name)

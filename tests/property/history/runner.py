@@ -63,10 +63,12 @@ CONFS = {
 }  # fmt: skip
 APART = {
     "making room by importance": _without("proportion").replace("allocate, backfill", "allocate, preempt, backfill"),
+    "reclaim between queues": _making_room(SCHEDULER_CONF.replace("name: proportion", "name: capacity")).replace("preempt, ", ""),
     "held for gangs": SCHEDULER_CONF.replace("name: gang\n", "name: gang\n    arguments:\n      pumice.gangReservation: 20s\n"),
     "moved by the scheduler": MOVING + SCHEDULER_CONF.replace("allocate, backfill", "allocate, backfill, defrag").replace(
         "SchedulePolicy: lookahead", "SchedulePolicy: spread"),
     "cards by claim as well": _without("proportion") + "# cards by claim as well\n",
+    "cards shared by MPS": _without("proportion") + "# cards shared by MPS\n",
     "NPUs cut on demand": OWN_REPORTS + _without("proportion").replace(
         VGPU_ENABLE, f"{VGPU_ENABLE}\n      deviceshare.AscendMindClusterVNPUEnable: true"),
     "NPUs in HAMi's mode": _without("proportion").replace(

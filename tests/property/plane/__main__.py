@@ -4,6 +4,7 @@
     python -m tests.property.plane --processes 2 --minutes 3.5 --faults 10000 --shrink    # as CI does
     python -m tests.property.plane --defects --faults 10000    # which planted defects are found, and by which judge
     python -m tests.property.plane --seed 1 --defects --faults 1000 --save    # kept in found.json
+    python -m tests.property.plane --seed 7 --every 8    # under one configuration
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ FOUND = Path(__file__).with_name("found.json")
 """What was found by the last run that said ``--save``: the judge, or null where so many faults found nothing."""
 
 
-def play(seed: int, faults: int, minutes: float, *, shrink: bool) -> int:
+def play(seed: int, faults: int, minutes: float, *, every: int, shrink: bool) -> int:
     """Return 1 where a history broke a promise, which is printed with its seed as a short story. ``minutes``: end after so
     many, however many faults were played."""
     from tests.property.history.runner import draw, shrunk
-    from tests.property.plane.door import PlaneDoor, conf_of, virtually
+    from tests.property.plane.door import PlaneDoor
+    from tests.property.plane.loop import virtually
+    from tests.property.plane.world import conf_of
 
     doors: list[PlaneDoor] = []
 
@@ -55,7 +58,7 @@ def play(seed: int, faults: int, minutes: float, *, shrink: bool) -> int:
                 print(shrunk(found, door, drive=virtually).text())
             return 1
         doors.clear()
-        seed += 1
+        seed += every
     seconds = time.process_time() - began
     print(f"seeds {first} to {seed - 1}: {played} faults, 0 violations, {len(struck)} pairs of a fault and an effect, "
           f"{seconds:.0f} s of CPU")  # fmt: skip
@@ -64,24 +67,24 @@ def play(seed: int, faults: int, minutes: float, *, shrink: bool) -> int:
     return 0
 
 
-def play_beside(seed: int, faults: int, minutes: float, processes: int, *, shrink: bool) -> int:
+def play_beside(seed: int, faults: int, minutes: float, processes: int, *, every: int, shrink: bool) -> int:
     """Play in so many processes, each with seeds and a part of the faults of its own."""
     running = []
     for number in range(processes):
-        command = [sys.executable, "-m", "tests.property.plane", "--seed", str(seed + number * APART), "--minutes", str(minutes),
-                   "--faults", str(-(-faults // processes)), *(["--shrink"] if shrink else [])]  # fmt: skip
+        command = [sys.executable, "-m", "tests.property.plane", "--seed", str(seed + number * APART), "--every", str(every),
+                   "--minutes", str(minutes), "--faults", str(-(-faults // processes)), *["--shrink"][:shrink]]  # fmt: skip
         running.append(subprocess.Popen(command))
     return max([process.wait() for process in running])
 
 
-def find_defects(seed: int, faults: int, names: str, save: bool) -> int:
+def find_defects(seed: int, faults: int, names: str, save: bool, every: int) -> int:
     """Plant each defect in a process of its own. ``save``: note for each at how many faults it was found, and by which judge."""
     missed = 0
     for defect in defects():
         if names not in defect.name:
             continue
         command = [sys.executable, "-m", "tests.property.plane", "--seed", str(seed), "--faults", str(faults),
-                   "--defect", defect.name]  # fmt: skip
+                   "--every", str(every), "--defect", defect.name]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         said = done.stdout.splitlines()[0] if done.stdout else done.stderr[-300:]
         found = done.returncode == 1 and said.startswith("seed ")
@@ -100,6 +103,7 @@ def find_defects(seed: int, faults: int, names: str, save: bool) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=None, help="of the first history; drawn and printed unless given")
+    parser.add_argument("--every", type=int, default=1, help="leave out the seeds between; 8: all under one configuration")
     parser.add_argument("--faults", type=int, default=1_000)
     parser.add_argument("--defects", nargs="?", const="", metavar="NAME", help="plant each defect whose name has this in it")
     parser.add_argument("--defect", default="", help="plant this one")
@@ -113,13 +117,13 @@ def main() -> int:
         seed = FIXED if "PUMICE_CI" in os.environ else SystemRandom().randrange(10**9)
         print(f"from seed {seed}", flush=True)
     if given.defects is not None:
-        return find_defects(seed, given.faults, given.defects, given.save)
+        return find_defects(seed, given.faults, given.defects, given.save, given.every)
     if given.defect:
         next(defect for defect in defects() if defect.name == given.defect).plant()
     logging.disable(logging.CRITICAL)
     if given.processes > 1:
-        return play_beside(seed, given.faults, given.minutes, given.processes, shrink=given.shrink)
-    return play(seed, given.faults, given.minutes, shrink=given.shrink)
+        return play_beside(seed, given.faults, given.minutes, given.processes, every=given.every, shrink=given.shrink)
+    return play(seed, given.faults, given.minutes, every=given.every, shrink=given.shrink)
 
 
 if __name__ == "__main__":

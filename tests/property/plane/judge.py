@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.fake_cluster import Json
-from tests.property.plane import npu_judge
+from tests.property.plane import mps_judge, npu_judge
 
 from pumice.audit.amounts import quantity
 from pumice.audit.auditor import Books
@@ -79,15 +79,16 @@ def wrong_containers(running: Iterable[tuple[Json, str, Any]], given: dict[str, 
             others = {places.setdefault(uuid, key) for uuid in visible} - {key}
             found += [f"{key} and {other} see one slice" for other in sorted(others)]
             continue
-        if PAGE not in seen.mounts:
+        by_mps = mps_judge.PIPES in seen.env
+        if PAGE not in seen.mounts and not by_mps:
             found.append(f"{key} was granted {due} and runs without a limits page")
             continue
-        may = allowed(Path(seen.mounts[PAGE]).read_bytes())
+        may = mps_judge.allowed(seen) if by_mps else allowed(Path(seen.mounts[PAGE]).read_bytes())
         if may != due:
             found.append(f"{key} was granted {due} and may have {may}")
         if visible != sorted({uuid for uuid, _, _ in due}):
             found.append(f"{key} was granted {due} and sees {visible}")
-        other = places.setdefault(seen.mounts[PAGE], key)
+        other = key if by_mps else places.setdefault(seen.mounts[PAGE], key)
         if other != key:
             found.append(f"{key} and {other} share one limits page")
     return found
@@ -98,6 +99,8 @@ def over(running: Iterable[tuple[Json, str, Any]], nodes: Iterable[Json]) -> lis
     used: dict[str, Counter[str]] = defaultdict(Counter)
     pages: set[str] = set()  # pods that share a claim have one
     for _, _, seen in running:
+        for uuid, memory, cores in mps_judge.allowed(seen) if mps_judge.PIPES in seen.env else ():
+            used[uuid].update(memory=memory, cores=cores, shares=1)
         if PAGE in seen.mounts and seen.mounts[PAGE] not in pages and Path(seen.mounts[PAGE]).is_file():
             pages.add(seen.mounts[PAGE])
             for uuid, memory, cores in allowed(Path(seen.mounts[PAGE]).read_bytes()):
@@ -140,9 +143,9 @@ def asleep(nodes: list[Json], pods: list[Json]) -> list[str]:
     """Return a sentence for each pod by itself that waits while a node has what it asks for."""
     found = []
     for pod in pods:
-        if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp") or _gang(pod):
+        if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp") or in_gang(pod):
             continue
-        if node := _place(pod, nodes, pods):
+        if node := place(pod, nodes, pods):
             found.append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']} waits and fits on {node}")
     return found
 
@@ -152,7 +155,7 @@ def bounded_asleep(nodes: list[Json], pods: list[Json], queue: str, limit: int) 
     mine = [p for p in pods if p["metadata"].get("annotations", {}).get("scheduling.volcano.sh/queue-name") == queue]
     held = [p for p in mine if p["spec"].get("nodeName") and p["status"].get("phase") not in ("Succeeded", "Failed")]
     pending = [p for p in mine if not p["spec"].get("nodeName") and not p["metadata"].get("deletionTimestamp")]
-    fit = sum(bool(_place(p, nodes, pods)) for p in pending)
+    fit = sum(bool(place(p, nodes, pods)) for p in pending)
     return [f"queue {queue} has {len(held)} of {limit} shares, and {fit} pods wait that fit"] if fit and len(held) < limit else []
 
 
@@ -162,10 +165,10 @@ def urgent_asleep(nodes: list[Json], pods: list[Json]) -> list[str]:
     found = []
     for pod in pods:
         least = pod["spec"].get("priority", 0)
-        if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp") or _gang(pod) or least <= 0:
+        if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp") or in_gang(pod) or least <= 0:
             continue
-        stays = [p for p in pods if _gang(p) or p["spec"].get("priority", 0) >= least or p["status"].get("phase") != "Running"]
-        if node := _place(pod, nodes, stays):
+        stays = [p for p in pods if in_gang(p) or p["spec"].get("priority", 0) >= least or p["status"].get("phase") != "Running"]
+        if node := place(pod, nodes, stays):
             key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
             found.append(f"{key} waits, and less important pods stay on {node}")
     return found
@@ -175,7 +178,7 @@ def evicted_for_nobody(pod: Json, pods: Iterable[Json]) -> str:
     """Return why a pod by itself is told to go for nobody: no pod that is more important waits. Empty where one does."""
     mine = pod["spec"].get("priority", 0)
     waiting = [p for p in pods if not p["spec"].get("nodeName") and p["spec"].get("priority", 0) > mine]
-    if _gang(pod) or waiting:
+    if in_gang(pod) or waiting:
         return ""
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']} is told to go, and nobody more important waits"
 
@@ -208,7 +211,7 @@ def _has_slot(groups: list[str], memory: int) -> bool:
     return size >= memory and len(groups) < len(begins)
 
 
-def _place(pod: Json, nodes: list[Json], pods: list[Json]) -> str:
+def place(pod: Json, nodes: list[Json], pods: list[Json]) -> str:
     """Return the first node that has what the pod asks for; empty where none has."""
     if npu_judge.asks(pod):
         return npu_judge.place(pod, nodes, pods)
@@ -221,7 +224,7 @@ def _place(pod: Json, nodes: list[Json], pods: list[Json]) -> str:
     return ""
 
 
-def _gang(pod: Json) -> bool:
+def in_gang(pod: Json) -> bool:
     return "volcano.sh/job-name" in pod["metadata"].get("annotations", {}) or "gang" in pod["metadata"].get("labels", {})
 
 
@@ -323,7 +326,7 @@ def half_gangs(nodes: list[Json], pods: list[Json], groups: list[Json]) -> list[
         members = [p for p in _members(group, pods) if p["status"].get("phase") != "Failed"]
         placed = [p for p in members if p["spec"].get("nodeName")]
         waiting = [p for p in members if not p["spec"].get("nodeName")]
-        if placed and len(placed) < minimum and len(members) >= minimum and any(_place(p, nodes, pods) for p in waiting):
+        if placed and len(placed) < minimum and len(members) >= minimum and any(place(p, nodes, pods) for p in waiting):
             found.append(f"gang {name}: {len(placed)} of at least {minimum} have a node, and one that waits would fit")
     return found
 

@@ -22,7 +22,8 @@ WHOLE = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "16000", "volc
 
 PLANE, CUT, HAMI = "plane", "plane with NPUs cut on demand", "plane with NPUs in HAMi's mode"
 CLAIMS, ADMITTED, MONITORED = "plane with claims", "plane with webhooks", "plane with monitors"
-PLANES = (PLANE, CUT, HAMI, CLAIMS, ADMITTED, MONITORED)
+RECLAIMING, SERVED = "plane with queues that claim back", "plane with cards shared by MPS"
+PLANES = (PLANE, CUT, HAMI, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED)
 WRONG = "wrong"
 """The beginning of the names of Jobs that may not be."""
 NODES, SLICED = ("n0", "n1", "m0"), "m0"
@@ -107,7 +108,7 @@ def pods_come(view: View, rng: Random) -> list[Op]:
     return _pods(f"p{rng.getrandbits(24):06x}", rng, slices=False)
 
 
-@kind("pods with slices come", 6, PLANE, CLAIMS, ADMITTED, MONITORED)
+@kind("pods with slices come", 6, PLANE, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED)
 def slices_come(view: View, rng: Random) -> list[Op]:
     return _pods(f"s{rng.getrandbits(24):06x}", rng, slices=True)
 
@@ -120,7 +121,7 @@ def _pods(name: str, rng: Random, *, slices: bool) -> list[Op]:
     return [_create("pods", {**pod, "metadata": {**pod["metadata"], "name": f"{name}-{at}"}}) for at, pod in enumerate(found)]
 
 
-@kind("pods come that fill the cluster", 3, PLANE, CLAIMS, ADMITTED, MONITORED)
+@kind("pods come that fill the cluster", 3, PLANE, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED)
 def filled(view: View, rng: Random) -> list[Op]:
     """From here on whoever comes waits for somebody to go."""
     name = f"f{rng.getrandbits(24):06x}"
@@ -174,7 +175,8 @@ def gang_comes(view: View, rng: Random) -> list[Op]:
 
 @kind("a gang comes that can never stand", 4, *PLANES)
 def too_large(view: View, rng: Random) -> list[Op]:
-    """It wants one card more than there are that are shared: none of it may ever have a node."""
+    """It wants one card more than there are that are shared, or one of its pods wants more than a node has: none of it may ever
+    have a node."""
     name, size = f"{NEVER}{rng.getrandbits(24):06x}", 5
     group = objects.group(name, minimum=size)
     group["metadata"] = {"name": name, "namespace": "default"}
@@ -182,6 +184,11 @@ def too_large(view: View, rng: Random) -> list[Op]:
     pods = [make(f"{name}-{at}", rng, group=name, labels={"gang": name}) for at in range(size)]
     for pod in pods:
         _asking(pod, WHOLE)
+    if rng.random() < 0.5:
+        first, others = pods[0]["spec"]["containers"][0], rng.choice((1, 2))
+        group["spec"]["minMember"], pods = 1 + others, pods[: 1 + others]
+        first["resources"] = {part: {**WHOLE, NUMBER: "2"} for part in ("limits", "requests")}
+        pods[0]["spec"]["containers"].append({**pods[1]["spec"]["containers"][0], "name": "second"})
     return [_create("podgroups", group), *(_create("pods", pod) for pod in pods)]
 
 
@@ -339,7 +346,7 @@ def gang_torn(view: View, rng: Random) -> list[Op]:
             *(_create("pods", pod) for pod in urgent), {"do": "wait", "seconds": 30.0}]  # fmt: skip
 
 
-@kind("a plugin dies while it removes a slice for a larger one", 3, PLANE, CLAIMS, ADMITTED, MONITORED)
+@kind("a plugin dies while it removes a slice for a larger one", 3, PLANE, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED)
 def removal_cut_short(view: View, rng: Random) -> list[Op]:
     """The slices of a pod that has ended lie on both cards, in the way of the next one, which goes meanwhile."""
     name = f"r{rng.getrandbits(24):06x}"
@@ -359,7 +366,7 @@ def removal_cut_short(view: View, rng: Random) -> list[Op]:
             {"do": "wait", "seconds": 20.0}]  # fmt: skip
 
 
-@kind("the driver refuses to cut for a pod, and the pod goes", 3, PLANE, CLAIMS, ADMITTED, MONITORED)
+@kind("the driver refuses to cut for a pod, and the pod goes", 3, PLANE, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED)
 def cut_refused(view: View, rng: Random) -> list[Op]:
     name = f"e{rng.getrandbits(24):06x}"
     pod = make(name, rng, slices=True)
@@ -371,7 +378,7 @@ def cut_refused(view: View, rng: Random) -> list[Op]:
             {"do": "delete", "kind": "Pod", "key": f"default/{name}", "now": True}, {"do": "wait", "seconds": 8.0}]  # fmt: skip
 
 
-@kind("a plugin dies while it cuts for a pod, and the pod goes", 3, PLANE, CLAIMS, ADMITTED, MONITORED)
+@kind("a plugin dies while it cuts for a pod, and the pod goes", 3, PLANE, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED)
 def cut_short(view: View, rng: Random) -> list[Op]:
     """What is left of the slice is nobody's when the plugin comes back."""
     name = f"c{rng.getrandbits(24):06x}"

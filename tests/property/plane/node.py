@@ -137,14 +137,15 @@ class Node:
     # -- the device plugin ------------------------------------------------------------------------------------------------
 
     async def run_plugin(self, cluster: Connection, clock: VirtualClock, rng: Random, stop: asyncio.Event) -> None:
-        settings = vgpu_plugin.Settings(
+        await vgpu_plugin.run(self.settings(), cluster=cluster, clock=clock, rng=rng, stop=stop, cards=self.cards,
+                              slices=OwnSlices(self.driver, cluster))  # fmt: skip
+
+    def settings(self) -> vgpu_plugin.Settings:
+        return vgpu_plugin.Settings(
             self.name, device_plugin_dir=self.plugins, hook_path=self.root / "hook", lock_dir=self.root / "lock",
             library=self.root / "lib.so", node_config=self.root / "none.json", booking_dirs=(self.root / "bookings",),
-            named_shares="on", cdi_folder=self.cdi, transport=self.link.transport, health_every=3.0,
-            reload_every=120.0,
+            named_shares="on", cdi_folder=self.cdi, transport=self.link.transport, health_every=3.0, reload_every=120.0,
         )  # fmt: skip
-        await vgpu_plugin.run(settings, cluster=cluster, clock=clock, rng=rng, stop=stop, cards=self.cards,
-                              slices=OwnSlices(self.driver, cluster))  # fmt: skip
 
     # -- the kubelet and the runtime --------------------------------------------------------------------------------------
 
@@ -363,6 +364,13 @@ class Node:
     async def prepared(self, pod: Json) -> bool:
         """Return whether what its containers need beside devices is there."""
         return True
+
+    def held_up(self, pod: Json) -> bool:
+        """Return whether the pod cannot start while others go on who may stay for ever."""
+        return False
+
+    def befall_daemon(self, card: int, what: str) -> None:
+        """No control daemon of MPS runs here."""
 
     def damage_book(self, text: str | None) -> None:
         """Nobody has claims here."""

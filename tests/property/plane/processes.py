@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from kit.faulty_cluster import PATIENCE, FaultyCluster
 from kit.virtual_time import VirtualClock
 
+from pumice.apps.scheduler.daemon import Scheduler
 from pumice.model.errors import PumiceError
 from pumice.ports.cluster import ApiError
 from pumice.ports.slices import CutRefused
 
 Run = Callable[["Connection", VirtualClock, Random, asyncio.Event], Coroutine[Any, Any, None]]
 T = TypeVar("T")
+CYCLE = "a cycle"
+"""What a scheduler does that is no write."""
 AGAIN = 2.0
 """Seconds after which a process that ended is started again."""
 
@@ -158,6 +163,20 @@ class Connection(FaultyCluster):
         return fault
 
 
+@contextmanager
+def cycles_seen() -> Iterator[None]:
+    """Let the witness of each scheduler see its cycles begin."""
+    real = Scheduler._cycle
+
+    def seen(self: Scheduler) -> None:
+        assert isinstance(self.cluster, Connection)
+        self.cluster.witness(self.cluster, CYCLE)
+        real(self)
+
+    with patch.object(Scheduler, "_cycle", seen):
+        yield
+
+
 def _effect(verb: str, path: str) -> str:
     parts = path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:]
@@ -212,9 +231,11 @@ class Process:
             await self._gone()
 
     async def _gone(self) -> None:
-        assert self.task is not None
-        await asyncio.wait([self.task])
-        self._take_result()
+        task = self.task
+        assert task is not None
+        await asyncio.wait([task])
+        if self.task is task:  # else ``supervise`` was sooner
+            self._take_result()
 
     def _take_result(self) -> None:
         assert self.task is not None
