@@ -32,8 +32,9 @@ def cards_of(one: Any) -> list[str]:
 
 def region_of(one: Any) -> Path:
     """Return where its region lies on the host."""
-    region = judge.HEAD.unpack_from(Path(one.seen.mounts[judge.PAGE]).read_bytes())[-1].rstrip(b"\0").decode()
-    return Path(one.seen.mounts[region])
+    region = Path(judge.HEAD.unpack_from(Path(one.seen.mounts[judge.PAGE]).read_bytes())[-1].rstrip(b"\0").decode())
+    own = one.seen.mounts.get(str(region))  # else that of before, in the folder: its kubelet has lost what it was answered
+    return Path(own) if own is not None else Path(one.seen.mounts[str(region.parent)]) / region.name
 
 
 def word_of(region: Path) -> int:

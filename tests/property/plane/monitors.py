@@ -135,10 +135,11 @@ class MonitoredNode(Node):
                 for path in sorted((self.root / "hook" / "vgpu" / folder).glob("*"))]  # fmt: skip
 
     def stamp(self, directory: Path) -> None:
-        """Let the folders that were changed since the last time have been changed just now, in virtual time."""
+        """Let the folders that were changed since the last time have been changed just now, by the monitor's clock."""
+        now = self.watching.process_clock.now() if self.watching is not None else self.clock.now()
         for path in directory.iterdir() if directory.is_dir() else ():
             if path.lstat().st_mtime_ns != self._stamps.get(path):
-                os.utime(path, (self.clock.now(), self.clock.now()))
+                os.utime(path, (now, now))
                 self._stamps[path] = path.lstat().st_mtime_ns
 
 

@@ -37,5 +37,6 @@ def keeper_befallen(view: View, rng: Random) -> list[Op]:
                  "at once": False}  # fmt: skip
     refusal: Op = {"do": "fault", "process": process, "only": step, "code": 500, "count": rng.choice((1, 2, 8)), "done": False}
     shakes: list[Op] = [{"do": "daemon", "node": BY_MPS, "card": at, "what": rng.choice(("dies", "hangs"))} for at in range(2)]
-    return [rng.choice((death, refusal)), *rng.choice(([], shakes)), *come(view, rng),
+    end: Op = {"do": "end", "process": process}
+    return [rng.choice((death, refusal, end)), *rng.choice(([], shakes)), *come(view, rng),
             {"do": "wait", "seconds": rng.choice((1.0, 8.0))}]  # fmt: skip
