@@ -68,6 +68,8 @@ APART = {
     "moved by the scheduler": MOVING + SCHEDULER_CONF.replace("allocate, backfill", "allocate, backfill, defrag").replace(
         "SchedulePolicy: lookahead", "SchedulePolicy: spread"),
     "cards by claim as well": _without("proportion") + "# cards by claim as well\n",
+    "beside upstream's plugin": _without("proportion").replace("allocate, backfill", "allocate, preempt, backfill").replace(
+        VGPU_ENABLE, f"{VGPU_ENABLE}\n      deviceshare.NodeLockEnable: true"),
     "cards shared by MPS": _without("proportion") + "# cards shared by MPS\n",
     "NPUs cut on demand": OWN_REPORTS + _without("proportion").replace(
         VGPU_ENABLE, f"{VGPU_ENABLE}\n      deviceshare.AscendMindClusterVNPUEnable: true"),

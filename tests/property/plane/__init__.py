@@ -7,10 +7,10 @@ lease, the controllers, and on each node a kubelet and the device plugin, while 
 It is a door of ``tests.property.history``: steps are data, drawn by a seed, kept, replayed and shrunk by the same runner.
 ``processes`` runs and kills daemons, ``transport`` is the way between plugin and kubelet, ``node`` plays kubelet and runtime,
 ``judge`` says what must hold, ``kinds`` draws what happens. By every fourth seed one of the nodes has NPUs (``npus``,
-``npu_judge``, ``npu_kinds``), in one of both modes; by every eighth the cards are had by claim as well (``claims``,
-``claim_judge``, ``claim_kinds``); by every fourth each node has a monitor, and programs have regions (``monitors``,
-``monitor_judge``, ``monitor_kinds``); by every eighth one shares its cards by MPS (``mps``, ``mps_judge``, ``mps_kinds``), and
-by every eighth queues claim back what they deserve (``reclaim_judge``, ``reclaim_kinds``). ``world`` is what there is and what
-befalls it, ``seen`` what is seen of it, ``door`` what must hold, ``loop`` the event loop. ``caught`` tells exceptions that a
-daemon logs and survives.
+``npu_judge``, ``npu_kinds``), in one of both modes. By every eighth the cards are had by claim as well (``claims``,
+``claim_judge``, ``claim_kinds``), each node has a monitor, and programs have regions (``monitors``, ``monitor_judge``,
+``monitor_kinds``), one shares its cards by MPS (``mps``, ``mps_judge``, ``mps_kinds``) or has upstream's plugin (``upstream``,
+``upstream_judge``), or queues claim back what they deserve (``reclaim_judge``, ``reclaim_kinds``). ``world`` is what there is
+and what befalls it, ``seen`` what is seen of it, ``door`` what must hold, ``loop`` the event loop. ``caught`` tells exceptions
+that a daemon logs and survives.
 """

@@ -17,6 +17,7 @@ from tests.property.plane.kinds import (
     BOUNDED,
     CUT,
     HAMI,
+    MIXED,
     MODE,
     NEVER,
     NODES,
@@ -26,6 +27,7 @@ from tests.property.plane.kinds import (
 from tests.property.plane.node import LIFE
 from tests.property.plane.npus import CHIP, CORE, CORES, NpuNode
 from tests.property.plane.seen import SeenPlane
+from tests.property.plane.upstream import UpstreamNode
 from tests.property.plane.world import CARDS, MIB_EACH, MIB_SLICED, OF_KIND, RESOURCES
 
 from pumice.audit import claim_rules
@@ -39,6 +41,8 @@ TORN = 5.0
 """Seconds within which the Bindings of a gang are all answered where nothing befalls anybody."""
 CALM, SWEPT = 240.0, 200.0
 """Seconds without faults after which everything that can run runs, and after which all that ended is swept."""
+EXPIRES = 360.0
+"""Seconds after which a node's lock that upstream's plugin has not given back stands in nobody's way."""
 GIVEN_BACK = 25.0
 """Seconds without faults after which a queue has its share back: who goes has up to 20 for it."""
 WHOLE_CHIPS = {CUT: {CORE: str(CORES)}, HAMI: {CHIP: "1"}}
@@ -73,8 +77,8 @@ class PlaneDoor(SeenPlane):
                    if "failed" in map(pod["metadata"].get("annotations", {}).get, BIND_PHASES)} - runs  # fmt: skip
         for text in judge.impossible_gangs(list(self.store.tables["Pod"].values()), NEVER):
             self.checker.complain("gang", text)
-        torn = [] if self.schedulers_hurt else judge.torn_gangs(self._unforged(), list(self.store.tables["PodGroup"].values()),
-                                                                self.stood, self.disturbed, owned=False)  # fmt: skip
+        groups = [] if self.schedulers_hurt or self.name == MIXED else list(self.store.tables["PodGroup"].values())
+        torn = judge.torn_gangs(self._unforged(), groups, self.stood, self.disturbed, owned=False)
         self.torn = {text: self.torn.get(text, self.clock.monotonic()) for text in torn}
         for text, since in self.torn.items():
             if self.clock.monotonic() > since + TORN:
@@ -118,7 +122,7 @@ class PlaneDoor(SeenPlane):
     async def _come_to_rest(self) -> None:
         """Without faults: everything that can run runs, and all that ended is swept."""
         await self._calm()
-        for text in await self._until_none(self._not_at_rest, CALM):
+        for text in await self._until_none(self._not_at_rest, CALM + (EXPIRES if self.name == MIXED else 0.0)):
             self.checker.complain("rest", text)
         await self.look()
         if self.checker.complaints:
@@ -148,7 +152,7 @@ class PlaneDoor(SeenPlane):
             pod.pop("status", None)
             pod["metadata"]["annotations"].pop(LIFE, None)
             await self.hands.create(kinds.PODS, pod, "default")
-        for text in await self._until_none(self._unserved, CALM):
+        for text in await self._until_none(self._unserved, CALM + (EXPIRES if self.name == MIXED else 0.0)):
             self.checker.complain("served", text)
         await self.look()
 
@@ -207,7 +211,7 @@ class PlaneDoor(SeenPlane):
         found = [f"container {key[1]} of {pod} runs by what is said, and does not" for pod, key in said if key not in running]
         for (uid, container), (node, one) in running.items():
             name = f"container {container} of {Store.key(one.pod)}"
-            bound = self.given.get(uid)
+            bound = self.given.get(uid) if not isinstance(node, UpstreamNode) else None
             if bound is not None and uid not in self.forged and judge.holds(bound, container) and uid not in notes[node.name]:
                 found.append(f"{name} runs with cards, and {node.name} does not say that they were handed out")
             if not node.could_start(uid, container):

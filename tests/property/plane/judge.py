@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.fake_cluster import Json
-from tests.property.plane import mps_judge, npu_judge
+from tests.property.plane import mps_judge, npu_judge, upstream_judge
 
 from pumice.audit.amounts import quantity
 from pumice.audit.auditor import Books
@@ -43,6 +43,13 @@ def allowed(page: bytes) -> Grant:
     assert magic == MAGIC
     rows = [CARD.unpack_from(page, HEAD.size + at * CARD.size) for at in range(count)]
     return sorted((uuid.rstrip(b"\0").decode(), memory >> 20, cores) for uuid, memory, cores in rows)
+
+
+def said_by_variables(seen: Any) -> Grant | None:
+    """Return what a container may have by its environment: its cards are shared by MPS, or upstream's plugin has served it."""
+    if mps_judge.PIPES in seen.env:
+        return mps_judge.allowed(seen)
+    return upstream_judge.allowed(seen) if upstream_judge.MARK in seen.env else None
 
 
 SLOTS = {"group1": ("1g.6gb", (0, 1, 2, 3), 6144), "group2": ("2g.12gb", (0, 2), 12288), "group3": ("4g.24gb", (0,), 24576)}
@@ -79,16 +86,17 @@ def wrong_containers(running: Iterable[tuple[Json, str, Any]], given: dict[str, 
             others = {places.setdefault(uuid, key) for uuid in visible} - {key}
             found += [f"{key} and {other} see one slice" for other in sorted(others)]
             continue
-        by_mps = mps_judge.PIPES in seen.env
-        if PAGE not in seen.mounts and not by_mps:
+        may = said_by_variables(seen)
+        by_page = may is None
+        if by_page and PAGE not in seen.mounts:
             found.append(f"{key} was granted {due} and runs without a limits page")
             continue
-        may = mps_judge.allowed(seen) if by_mps else allowed(Path(seen.mounts[PAGE]).read_bytes())
+        may = allowed(Path(seen.mounts[PAGE]).read_bytes()) if may is None else may
         if may != due:
             found.append(f"{key} was granted {due} and may have {may}")
         if visible != sorted({uuid for uuid, _, _ in due}):
             found.append(f"{key} was granted {due} and sees {visible}")
-        other = key if by_mps else places.setdefault(seen.mounts[PAGE], key)
+        other = places.setdefault(seen.mounts[PAGE], key) if by_page else key
         if other != key:
             found.append(f"{key} and {other} share one limits page")
     return found
@@ -99,7 +107,7 @@ def over(running: Iterable[tuple[Json, str, Any]], nodes: Iterable[Json]) -> lis
     used: dict[str, Counter[str]] = defaultdict(Counter)
     pages: set[str] = set()  # pods that share a claim have one
     for _, _, seen in running:
-        for uuid, memory, cores in mps_judge.allowed(seen) if mps_judge.PIPES in seen.env else ():
+        for uuid, memory, cores in said_by_variables(seen) or ():
             used[uuid].update(memory=memory, cores=cores, shares=1)
         if PAGE in seen.mounts and seen.mounts[PAGE] not in pages and Path(seen.mounts[PAGE]).is_file():
             pages.add(seen.mounts[PAGE])

@@ -23,7 +23,10 @@ WHOLE = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "16000", "volc
 PLANE, CUT, HAMI = "plane", "plane with NPUs cut on demand", "plane with NPUs in HAMi's mode"
 CLAIMS, ADMITTED, MONITORED = "plane with claims", "plane with webhooks", "plane with monitors"
 RECLAIMING, SERVED = "plane with queues that claim back", "plane with cards shared by MPS"
-PLANES = (PLANE, CUT, HAMI, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED)
+MIXED = "plane with upstream's plugin"
+SHARED = (PLANE, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED, MIXED)
+"""Those without NPUs."""
+PLANES = (PLANE, CUT, HAMI, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED, MIXED)
 WRONG = "wrong"
 """The beginning of the names of Jobs that may not be."""
 NODES, SLICED = ("n0", "n1", "m0"), "m0"
@@ -108,7 +111,7 @@ def pods_come(view: View, rng: Random) -> list[Op]:
     return _pods(f"p{rng.getrandbits(24):06x}", rng, slices=False)
 
 
-@kind("pods with slices come", 6, PLANE, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED)
+@kind("pods with slices come", 6, *SHARED)
 def slices_come(view: View, rng: Random) -> list[Op]:
     return _pods(f"s{rng.getrandbits(24):06x}", rng, slices=True)
 
@@ -121,7 +124,7 @@ def _pods(name: str, rng: Random, *, slices: bool) -> list[Op]:
     return [_create("pods", {**pod, "metadata": {**pod["metadata"], "name": f"{name}-{at}"}}) for at, pod in enumerate(found)]
 
 
-@kind("pods come that fill the cluster", 3, PLANE, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED)
+@kind("pods come that fill the cluster", 3, *SHARED)
 def filled(view: View, rng: Random) -> list[Op]:
     """From here on whoever comes waits for somebody to go."""
     name = f"f{rng.getrandbits(24):06x}"
@@ -346,7 +349,7 @@ def gang_torn(view: View, rng: Random) -> list[Op]:
             *(_create("pods", pod) for pod in urgent), {"do": "wait", "seconds": 30.0}]  # fmt: skip
 
 
-@kind("a plugin dies while it removes a slice for a larger one", 3, PLANE, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED)
+@kind("a plugin dies while it removes a slice for a larger one", 3, *SHARED)
 def removal_cut_short(view: View, rng: Random) -> list[Op]:
     """The slices of a pod that has ended lie on both cards, in the way of the next one, which goes meanwhile."""
     name = f"r{rng.getrandbits(24):06x}"
@@ -366,7 +369,7 @@ def removal_cut_short(view: View, rng: Random) -> list[Op]:
             {"do": "wait", "seconds": 20.0}]  # fmt: skip
 
 
-@kind("the driver refuses to cut for a pod, and the pod goes", 3, PLANE, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED)
+@kind("the driver refuses to cut for a pod, and the pod goes", 3, *SHARED)
 def cut_refused(view: View, rng: Random) -> list[Op]:
     name = f"e{rng.getrandbits(24):06x}"
     pod = make(name, rng, slices=True)
@@ -378,7 +381,7 @@ def cut_refused(view: View, rng: Random) -> list[Op]:
             {"do": "delete", "kind": "Pod", "key": f"default/{name}", "now": True}, {"do": "wait", "seconds": 8.0}]  # fmt: skip
 
 
-@kind("a plugin dies while it cuts for a pod, and the pod goes", 3, PLANE, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED)
+@kind("a plugin dies while it cuts for a pod, and the pod goes", 3, *SHARED)
 def cut_short(view: View, rng: Random) -> list[Op]:
     """What is left of the slice is nobody's when the plugin comes back."""
     name = f"c{rng.getrandbits(24):06x}"

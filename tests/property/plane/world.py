@@ -28,6 +28,7 @@ from tests.property.plane.kinds import (
     CLAIMS,
     CUT,
     HAMI,
+    MIXED,
     MONITORED,
     NODES,
     PLANE,
@@ -43,6 +44,7 @@ from tests.property.plane.mps_kinds import BY_MPS
 from tests.property.plane.node import NUMBER, Node, Running
 from tests.property.plane.npus import MODEL, CutNode, HamiNode, NpuNode
 from tests.property.plane.processes import Connection, Doom, Fault, Process
+from tests.property.plane.upstream import UpstreamNode
 from tests.property.plane.webhooks import Desk, answered_by
 
 from pumice.apps.scheduler import daemon as scheduler
@@ -60,12 +62,14 @@ RESOURCES: dict[str, Resource] = {
 OF_KIND = {"Pod": "pods", "PodGroup": "podgroups", "Job": "jobs", "Deployment": "deployments", "ResourceClaim": "resourceclaims"}
 CARDS, MIB_EACH, MIB_SLICED = 2, 16000, 24576
 CONFS = ("cards shared by MPS", "NPUs cut on demand", "making room by importance", "capacity",
-         "cards by claim as well", "NPUs in HAMi's mode", "making room by importance", "reclaim between queues")  # fmt: skip
+         "cards by claim as well", "NPUs in HAMi's mode", "beside upstream's plugin", "reclaim between queues")  # fmt: skip
 """The configurations of the histories, in turn by seed: where queues had shares, a gang that was let in would keep others out, as
 in Volcano."""
 OF_CONF = {"by claim": CLAIMS, "by MPS": SERVED, "reclaim": RECLAIMING, "name: capacity": ADMITTED, "MindCluster": CUT,
-           "AscendHAMi": HAMI, "preempt": MONITORED}
+           "AscendHAMi": HAMI, "NodeLock": MIXED, "preempt": MONITORED}
 """The plane of a configuration, by what is said in it."""
+UPSTREAMS = "n0"
+"""The node whose plugin is upstream's, where one is."""
 FOREVER = 1e9
 """The budget of a cycle: real time has no part in the story."""
 
@@ -121,7 +125,7 @@ class PlaneWorld(Door):
     def _node(self, name: str, rng: Random) -> Node:
         whole = ClaimingNode if self.claims else MonitoredNode if self.name == MONITORED else Node
         sort = {CUT: CutNode, HAMI: HamiNode}.get(self.name, whole) if name == SLICED else whole
-        sort = MpsNode if (self.name, name) == (SERVED, BY_MPS) else sort
+        sort = {(SERVED, BY_MPS): MpsNode, (MIXED, UPSTREAMS): UpstreamNode}.get((self.name, name), sort)
         return sort(name, _cards(name, npus=issubclass(sort, NpuNode)), self.root / name, rng, self._started)
 
     async def begin(self) -> None:
