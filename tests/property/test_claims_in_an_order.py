@@ -50,7 +50,7 @@ def test_of_all_cards_that_take_a_share_the_first_by_the_policy_gives_it(policy:
                   if cluster.would_give(of_memory_on(f"card-{at}", amount, cores))]  # fmt: skip
         usage = cluster.usage
         pools = cluster.slices.pools_of(Node("n1", {"zone": "z1"}))
-        ranked = [place.id.device for place in Filling(usage).in_order(pools, POLICIES[policy].rank)]
+        ranked = [place.id.device for place in Filling(usage).in_order(pools, POLICIES[policy].rank, cluster.slices)]
         uses = {place.id.device: Filling(usage).of(pool, place) for pool in pools for place in pool.devices}
         best = max(taking, key=lambda name: (rank_of(policy, uses[name]), -int(name[-1])), default=None)
         assert [name for name in ranked if name in taking][:1] == ([] if best is None else [best])

@@ -107,9 +107,10 @@ def in_mig_mode(name: str) -> list[Json]:
 
 
 def test_of_two_cards_in_mig_mode_the_one_with_more_memory_in_use_is_the_fuller() -> None:
-    """A memory slice is drawn whole by the smallest partition, and makes its card no fuller than its memory does."""
-    for policy, expected in (("binpack", "n1"), ("spread", "n0")):
-        world = ClaimWorld(conf("predicates", sharing("VGPU", SchedulePolicy=policy)))
+    """A memory slice is drawn whole by the smallest partition, and makes its card no fuller than its memory does. By what is left
+    for larger ones it goes beside the small one, and where half a card is free that stays so."""
+    for policy, weight, expected in (("binpack", {"ScheduleWeight": 10}, "n1"), ("binpack", {}, "n0"), ("spread", {}, "n0")):
+        world = ClaimWorld(conf("predicates", sharing("VGPU", SchedulePolicy=policy, **weight)))
         world.publish(GPU)
         for name in ("n0", "n1"):
             world.add(node(name))
@@ -121,6 +122,46 @@ def test_of_two_cards_in_mig_mode_the_one_with_more_memory_in_use_is_the_fuller(
         (place,) = ask(world, "next", claim(asks(capacity={"memory": "9Gi"})))
         assert place.split("/")[0] == expected
         assert "-mig-1g10gb-" in place, "the smallest that will do"
+
+
+def mig(profile: str, more: str = "true") -> Json:
+    return claim(asks(expression=f"device.attributes['gpu.pumice.io'].profile == '{profile}' && {more}"))
+
+
+@pytest.mark.parametrize("policy", ["binpack", "lookahead", "fgd"])
+def test_small_partitions_lie_so_that_a_large_one_starts(policy: str) -> None:
+    """The first lies where the driver would not have put it. Three more by the driver's order are on either half of the card."""
+    world = ClaimWorld(conf("predicates", sharing("VGPU", SchedulePolicy=policy)))
+    world.publish(GPU, *in_mig_mode("n0"))
+    world.add(node("n0"))
+    ask(world, "first", mig("1g.10gb", "device.attributes['gpu.pumice.io'].start == 0"))
+    small = [ask(world, f"small-{at}", mig("1g.10gb"))[0] for at in range(3)]
+    assert sorted(place[-2:] for place in small) == ["-1", "-2", "-3"]
+    assert ask(world, "large", mig("3g.40gb")) == ["n0/gpu-0-mig-3g40gb-9-4"]
+
+
+def test_small_partitions_go_to_the_node_where_they_leave_most_for_larger_ones() -> None:
+    """On n1 half a card is free, and n1 has the greater part of its card in use."""
+    world = ClaimWorld(conf("predicates", sharing("VGPU", SchedulePolicy="lookahead")))
+    world.publish(GPU)
+    for name in ("n0", "n1", "n2"):
+        world.add(node(name))
+        world.publish(*in_mig_mode(name))
+    for name, size in (("n0", "1g.10gb"), ("n1", "3g.40gb")):
+        world.ask(f"on-{name}", mig(size, "device.attributes['gpu.pumice.io'].start == 0"),
+                  nodeSelector={"kubernetes.io/hostname": name})  # fmt: skip
+    world.settle()
+    assert [ask(world, f"small-{at}", mig("1g.10gb"))[0][:2] for at in range(3)] == ["n0", "n0", "n0"]
+    assert sorted(ask(world, f"large-{at}", mig("3g.40gb"))[0][:2] for at in range(2)) == ["n0", "n1"]
+    assert ask(world, "whole", mig("7g.80gb")) == ["n2/gpu-0-mig-7g80gb-0-0"]
+
+
+def test_a_selector_that_costs_too_much_prefers_no_node_and_gets_its_partition_all_the_same() -> None:
+    world = ClaimWorld(conf("predicates", sharing("VGPU", SchedulePolicy="binpack")))
+    world.publish(GPU, *in_mig_mode("n0"))
+    world.add(node("n0"))
+    many = "[" + ", ".join(str(at) for at in range(600)) + "].all(x, x >= 0)"
+    assert ask(world, "a", mig("1g.10gb", many)) == ["n0/gpu-0-mig-1g10gb-19-6"]
 
 
 def test_a_node_that_offers_the_first_alternative_is_preferred() -> None:  # acceptance case 17, the second half

@@ -6,12 +6,14 @@ decides which devices a claim gets, and never whether it gets any.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final, NamedTuple
+from math import inf
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 
-from pumice.claims.objects import Counter, Device
+from pumice.claims.objects import Amount, Counter, Device
 from pumice.claims.slices import NodePool, PooledDevice, PoolID, Slices
 from pumice.claims.usage import NONE, Usage, amounts
 
@@ -29,6 +31,11 @@ class InUse(NamedTuple):
     cores: int = 0
 
 
+def packs(rank: Rank) -> bool:
+    """Return whether a card in use is rather taken than an idle one."""
+    return rank(1, 1, 1, WHOLE) > rank(0, 0, 0, WHOLE)
+
+
 @dataclass(slots=True)
 class Filling:
     """The measure of how full the cards of a node are, by what is in use of its devices and of its counter sets."""
@@ -36,16 +43,39 @@ class Filling:
     usage: Usage
     _sets: dict[PoolID, dict[str, InUse]] = field(default_factory=dict)
 
-    def in_order(self, pools: Sequence[NodePool], rank: Rank) -> list[PooledDevice]:
+    def in_order(self, pools: Sequence[NodePool], rank: Rank, slices: Slices) -> list[PooledDevice]:
         """Return the devices of these pools: those without binding conditions first, as ever. Of devices for one claim, such as
-        partitions, the smaller one wastes less; of what is alike the rank decides."""
-        found = []
+        partitions, the smaller one wastes less. Among partitions of one size where cards are packed: one of a card in use, then
+        the one that leaves most for larger ones, as by ``pumice.MigPolicy: tightest``; else the rank decides between cards, and
+        that within them. Of what is alike the rank decides."""
+        packed, nothing = packs(rank), -rank(0, 0, 0, WHOLE)
+        found: list[tuple[tuple[Any, ...], PooledDevice]] = []
         for pool in pools:
+            cut = slices.cut_of(pool.id)
+            mine = (id_ for id_ in self.usage.devices if (id_.driver, id_.pool) == pool.id)
+            states = cut.states(mine, self.usage.remembered) if cut.places else {}
+            cards = {
+                set_: (-rank(use.memory, use.shares, use.cores, WHOLE), state.is_idle, state.layout.lost(state))
+                for set_, state in states.items()
+                for use in (self._set(pool, set_),)
+            }
+            first = pool.has_binding_conditions
             for place in pool.devices:
-                use = self.of(pool, place)
-                wasted = 0 if place.device.allow_multiple_allocations else size_of(place.device)
-                found.append(((pool.has_binding_conditions, wasted, -rank(use.memory, use.shares, use.cores, WHOLE)), place))
-        found.sort(key=lambda one: one[0])  # stable: what is alike stays in the order of its slices
+                if (at := cut.places.get(place.id.device)) is not None:
+                    by_rank, idle, losses = cards[at[0]]
+                    lost = losses[at[1]]
+                    lost = inf if lost is None else lost
+                    key = (first, place.size, idle, lost, by_rank) if packed else (first, place.size, by_rank, lost)
+                else:
+                    device = place.device
+                    if device.allow_multiple_allocations or device.consumes_counters:
+                        use = self.of(pool, place)
+                        own = -rank(use.memory, use.shares, use.cores, WHOLE)
+                    else:
+                        own = nothing
+                    key = (first, place.size, False, 0.0, own) if packed else (first, place.size, own, 0.0)
+                found.append((key, place))
+        found.sort(key=itemgetter(0))  # stable: what is alike stays in the order of its slices
         return [place for _, place in found]
 
     def of(self, pool: NodePool, place: PooledDevice) -> InUse:
@@ -53,21 +83,23 @@ class Filling:
         own = consumed_of(place.device, self.usage.consumed.get(place.id, {}), self.usage.sharers.get(place.id, 0))
         if not place.device.consumes_counters:
             return own
-        if pool.id not in self._sets:
-            self._sets[pool.id] = self._count(pool)
-        drawn = [self._sets[pool.id].get(one.counter_set, InUse()) for one in place.device.consumes_counters]
-        most = max(drawn)
+        most = max(self._set(pool, one.counter_set) for one in place.device.consumes_counters)
         return InUse(max(own.memory, most.memory) if own.shares == 0 else own.memory, max(own.shares, most.shares), own.cores)
 
+    def _set(self, pool: NodePool, set_: str) -> InUse:
+        if pool.id not in self._sets:
+            self._sets[pool.id] = self._count(pool)
+        return self._sets[pool.id].get(set_, InUse())
+
     def _count(self, pool: NodePool) -> dict[str, InUse]:
-        drawn: dict[tuple[str, str], Fraction] = {}
+        drawn: dict[tuple[str, str], Amount] = {}
         holders: dict[str, int] = {}
         for id_ in self.usage.devices:
             if (id_.driver, id_.pool) != pool.id:
                 continue
             consumption = self.usage.remembered.get(id_, ())
             for key, amount in amounts(consumption).items():
-                drawn[key] = drawn.get(key, NONE) + amount
+                drawn[key] = drawn.get(key, 0) + amount
             for set_ in {one.counter_set for one in consumption}:
                 holders[set_] = holders.get(set_, 0) + 1
         return {
@@ -79,14 +111,14 @@ def fullness(pool: PoolID, usage: Usage, slices: Slices) -> tuple[float, int]:
     """Return how many cards of a pool are in use, parts of cards included, and how many there are. A card is a counter set, or a
     device that draws on none."""
     number, sets = slices.cards_in(pool)
-    used, drawn = 0.0, dict[tuple[str, str], Fraction]()
+    used, drawn = 0.0, dict[tuple[str, str], Amount]()
     for id_ in usage.devices:
         if (id_.driver, id_.pool) != pool:
             continue
         consumption = usage.remembered.get(id_)
         if consumption:
             for key, amount in amounts(consumption).items():
-                drawn[key] = drawn.get(key, NONE) + amount
+                drawn[key] = drawn.get(key, 0) + amount
         elif id_ in usage.exclusive or (device := slices.device_of(id_)) is None:
             used += 1.0
         else:
@@ -97,11 +129,11 @@ def fullness(pool: PoolID, usage: Usage, slices: Slices) -> tuple[float, int]:
     return min(used, float(number)), number
 
 
-def _drawn_part(drawn: Mapping[tuple[str, str], Fraction], set_: str, counters: Mapping[str, Counter]) -> int:
+def _drawn_part(drawn: Mapping[tuple[str, str], Amount], set_: str, counters: Mapping[str, Counter]) -> int:
     """Return the part of a card that is drawn: of its memory where it counts that, else of what is scarcest. One memory slice of
     a card in MIG mode is drawn whole by the smallest partition."""
     counted = {"memory": counters["memory"]} if "memory" in counters else counters
-    return max((_part(drawn.get((set_, name), NONE), one.value) for name, one in counted.items()), default=0)
+    return max((_part(drawn.get((set_, name), 0), one.value) for name, one in counted.items()), default=0)
 
 
 def consumed_of(device: Device, consumed: Mapping[str, Fraction], shares: int) -> InUse:
@@ -112,19 +144,5 @@ def consumed_of(device: Device, consumed: Mapping[str, Fraction], shares: int) -
     return InUse(parts.get("memory", 0), shares, parts.get("cores", 0) * 100 // WHOLE)
 
 
-def size_of(device: Device) -> Fraction:
-    """Return the memory of a device by its capacities, or by the counters that it draws; 0 where it names none."""
-    return max(_memories(device), default=NONE)
-
-
-def _memories(device: Device) -> Iterator[Fraction]:
-    for name, one in device.capacity.items():
-        if name.rpartition("/")[2] == "memory":
-            yield one.value
-    for drawn in device.consumes_counters:
-        if "memory" in drawn.counters:
-            yield drawn.counters["memory"].value
-
-
-def _part(used: Fraction, whole: Fraction) -> int:
-    return int(min(max(used, NONE), whole) * WHOLE / whole) if whole > 0 else 0
+def _part(used: Amount, whole: Fraction) -> int:
+    return int(min(max(used, 0), whole) * WHOLE / whole) if whole > 0 else 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from pumice.claims.attributes import Constraining, cards_of
-from pumice.claims.objects import Device, DeviceID
+from pumice.claims.objects import Amount, Device, DeviceID
 from pumice.claims.reasons import FitError, Rule
 from pumice.claims.requests import Ask
 from pumice.claims.slices import NodePool, PooledDevice, PoolID, Slices
@@ -22,7 +22,7 @@ class Taken:
     ask: Ask
     place: PooledDevice
     consumed: dict[str, Fraction]
-    counters: dict[tuple[str, str], Fraction]
+    counters: dict[tuple[str, str], Amount]
     constraints: Sequence[Constraining]
 
     @property
@@ -42,8 +42,8 @@ class Draft:
     _of_claim: set[tuple[int, DeviceID]] = field(default_factory=set)
     _shares: dict[DeviceID, int] = field(default_factory=lambda: defaultdict(int))
     _consumed: dict[tuple[DeviceID, str], Fraction] = field(default_factory=dict)
-    _drawn: dict[tuple[PoolID, str, str], Fraction] = field(default_factory=dict)
-    _free: dict[PoolID, dict[tuple[str, str], Fraction] | DeviceID] = field(default_factory=dict)
+    _drawn: dict[tuple[PoolID, str, str], Amount] = field(default_factory=dict)
+    _free: dict[PoolID, dict[tuple[str, str], Amount] | DeviceID] = field(default_factory=dict)
     """Of counters, before this draft."""
 
     def fit_error(self, ask: Ask, place: PooledDevice) -> FitError | None:
@@ -96,9 +96,9 @@ class Draft:
         id_ = taken.place.id
         for name, amount in taken.consumed.items():
             self._consumed[id_, name] = self._consumed.get((id_, name), NONE) + sign * amount
-        for (set_, name), amount in taken.counters.items():
+        for (set_, name), drawn in taken.counters.items():
             key = (taken.place.slice.pool, set_, name)
-            self._drawn[key] = self._drawn.get(key, NONE) + sign * amount
+            self._drawn[key] = self._drawn.get(key, 0) + sign * drawn
 
     def _is_shared_out(self, id_: DeviceID) -> bool:
         return id_ in self.usage.shared or self._shares[id_] > 0
@@ -147,8 +147,8 @@ class Draft:
         if isinstance(free, DeviceID):
             return FitError(Rule.COUNTER, detail=f"{free} is in use and published no more: nobody knows what it consumes")
         for (set_, name), amount in amounts(device.consumes_counters).items():
-            left = free[set_, name] - self._drawn.get((pool, set_, name), NONE)
-            if (NONE if paid else amount) > left:
+            left = free[set_, name] - self._drawn.get((pool, set_, name), 0)
+            if (0 if paid else amount) > left:
                 return FitError(Rule.COUNTER, f"{set_}/{name}", amount, left)
         return None
 

@@ -23,6 +23,13 @@ _Text = Annotated[str, Meta(max_length=64)]
 _Name = Annotated[str, Meta(min_length=1, max_length=253)]
 _Key = Annotated[str, Meta(min_length=1, max_length=96)]
 
+Amount = int | Fraction
+
+
+def plain(amount: Fraction) -> Amount:
+    """Return the same amount, as an integer where it is one: Python counts with those quicker."""
+    return amount.numerator if amount.denominator == 1 else amount
+
 
 class DeviceID(NamedTuple):
     driver: str

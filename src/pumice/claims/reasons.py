@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from fractions import Fraction
 from typing import Final
 
-from pumice.claims.objects import DeviceID
+from pumice.claims.objects import Amount, DeviceID
 
 
 class Rule(StrEnum):
@@ -30,8 +29,8 @@ class FitError:
 
     rule: Rule
     about: str = ""
-    wanted: Fraction | None = None
-    best: Fraction | None = None
+    wanted: Amount | None = None
+    best: Amount | None = None
     detail: str = ""
     beside: tuple[FitError, ...] = ()
 
@@ -45,7 +44,7 @@ class FitError:
         if self.detail:
             return f"{named}: {self.detail}"
         if self.wanted is not None and self.best is not None:
-            return f"{named}: wants {shown(self.wanted)}, {shown(max(self.best, Fraction()))} is free"
+            return f"{named}: wants {shown(self.wanted)}, {shown(max(self.best, 0))} is free"
         return named
 
 
@@ -102,7 +101,7 @@ class Unallocated:
 _BINARY = tuple(zip("EPTGMK", range(60, 0, -10), strict=True))
 
 
-def shown(amount: Fraction) -> str:
+def shown(amount: Amount) -> str:
     """A quantity as people read it, exactly: ``26Gi``, ``500m``, ``100``."""
     if amount.denominator == 1:
         whole = int(amount)

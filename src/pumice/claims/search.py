@@ -92,7 +92,7 @@ class _Searching:
     def prepare(self, usage: Usage) -> Search[None]:
         """Find out what ``All`` means; for the others look when they are reached. Raises Fault."""
         untouched = Draft(usage, self.draft.slices, self.draft.pools)
-        ranked = None if self.rank is None else Filling(usage).in_order(self.pools, self.rank)
+        ranked = None if self.rank is None else Filling(usage).in_order(self.pools, self.rank, self.draft.slices)
         for claim in self.claims:
             for ask in (ask for asks in claim.requests for ask in asks):
                 places = iter(ranked) if ranked is not None else (place for pool in self.pools for place in pool.devices)

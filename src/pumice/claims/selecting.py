@@ -51,21 +51,21 @@ class Selections:
         self._known.pop(slice_, None)
         self._devices.pop(slice_, None)
 
-    def selects(self, expression: str, slice_: ResourceSlice, device: Device) -> tuple[bool | str, int]:
-        """Return the answer, or what went wrong; and the steps that it took."""
+    def selects(self, expression: str, slice_: ResourceSlice, device: Device, most: int = STEPS) -> tuple[bool | str, int]:
+        """Return the answer, or what went wrong; and the steps that it took, ``most`` of them at the most."""
         answers, key = self._known[slice_.name], (expression, device.name)
         known = answers.get(key)
         if known is not None:
             return known, 0
         if len(answers) >= ANSWERS_MOST:
             answers.clear()
-        budget = Budget()
+        budget = Budget(most)
         try:
             found: bool | str = _ran(program_of(expression), self._variables(slice_, device), budget)
         except CelError as problem:
             found = str(problem)
         answers[key] = found
-        return found, STEPS - budget.left
+        return found, most - budget.left
 
     def _variables(self, slice_: ResourceSlice, device: Device) -> Mapping[str, Any]:
         devices = self._devices[slice_.name]

@@ -13,7 +13,8 @@ from operator import itemgetter
 from typing import Any
 
 from pumice.claims.attributes import cards_of
-from pumice.claims.objects import Counter, CounterConsumption, Device, DeviceID, ResourceSlice
+from pumice.claims.objects import Amount, Counter, CounterConsumption, Device, DeviceID, ResourceSlice, plain
+from pumice.claims.partitions import Amounts, Cut, Layout, Place, cut_of, size_of
 from pumice.claims.selecting import Selections
 from pumice.wire.objects import parse_node_term
 
@@ -44,11 +45,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class PooledDevice:
-    """A device where it is published."""
+    """A device where it is published. ``size``: its memory, where it is for one claim alone."""
 
     id: DeviceID
     device: Device
     slice: ResourceSlice
+    size: Amount = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class Slices:
         self._makes: dict[str, frozenset[int]] = {}
         """By slice the capacities of its devices, whichever devices have them."""
         self._cards: dict[PoolID, tuple[int, dict[str, Mapping[str, Counter]]]] = {}
+        self._cuts: dict[PoolID, Cut] = {}
+        self._layouts: dict[tuple[Amounts, tuple[Place, ...]], Layout] = {}
         for one in slices:
             self.put(one)
 
@@ -102,6 +106,8 @@ class Slices:
             for device in one.spec.devices
         )
         self._index(one.pool)
+        if len(newest := self._newest(one.pool)) == one.spec.pool.resource_slice_count and newest[-1] is one:
+            self.cut_of(one.pool)  # here, so that no cycle waits for it
         return changed | {one.pool}
 
     def remove(self, name: str) -> set[PoolID]:
@@ -133,14 +139,24 @@ class Slices:
     def cards_in(self, pool: PoolID) -> tuple[int, dict[str, Mapping[str, Counter]]]:
         """Return how many cards the newest generation of a pool has, each a device or a counter set, and the counter sets."""
         if pool not in self._cards:
-            newest = max((one.spec.pool.generation for one in self._by_pool.get(pool, ())), default=0)
-            specs = [one.spec for one in self._by_pool.get(pool, ()) if one.spec.pool.generation == newest]
+            specs = [one.spec for one in self._newest(pool)]
             sets: dict[str, Mapping[str, Counter]] = {}
             for spec in specs:
                 sets.update((one.name, one.counters) for one in spec.shared_counters)
             alone = sum(not device.consumes_counters for spec in specs for device in spec.devices)
             self._cards[pool] = alone + len(sets), sets
         return self._cards[pool]
+
+    def cut_of(self, pool: PoolID) -> Cut:
+        """Return how the newest generation of a pool cuts its cards into partitions."""
+        if pool not in self._cuts:
+            self._cuts[pool] = cut_of(self._newest(pool), self.cards_in(pool)[1], self._layouts)
+        return self._cuts[pool]
+
+    def _newest(self, pool: PoolID) -> list[ResourceSlice]:
+        slices = self._by_pool.get(pool, ())
+        newest = max((one.spec.pool.generation for one in slices), default=0)
+        return [one for one in slices if one.spec.pool.generation == newest]
 
     def device_of(self, id_: DeviceID) -> Device | None:
         """Return a published device of the newest generation that has it; None of one that is not published."""
@@ -180,6 +196,7 @@ class Slices:
         self._places[pool] = now
         self._named.pop(pool, None)
         self._cards.pop(pool, None)
+        self._cuts.pop(pool, None)
         if not slices:
             del self._by_pool[pool], self._places[pool]
 
@@ -245,7 +262,8 @@ def _devices(slices: Iterable[ResourceSlice], node: Node) -> Iterator[PooledDevi
     for slice_ in slices:
         for device in slice_.spec.devices:
             if not slice_.spec.per_device_node_selection or node.is_selected(device):
-                yield PooledDevice(slice_.id_of(device), device, slice_)
+                size = 0 if device.allow_multiple_allocations else plain(size_of(device))
+                yield PooledDevice(slice_.id_of(device), device, slice_, size)
 
 
 def _flaws(seen: Iterable[ResourceSlice], everywhere: Iterable[ResourceSlice]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from pumice.claims.objects import CounterConsumption, DeviceID, Result
+from pumice.claims.objects import Amount, CounterConsumption, DeviceID, Result, plain
 from pumice.claims.slices import NodePool, Slices
 
 Consumption = tuple[CounterConsumption, ...]
@@ -64,29 +64,30 @@ def usage_of(results: Iterable[Result], slices: Slices, before: Usage | None = N
     return Usage(frozenset(exclusive), frozenset(shared), consumed, remembered, sharers=sharers)
 
 
-def free_counters(usage: Usage, pool: NodePool, slices: Slices) -> dict[tuple[str, str], Fraction] | DeviceID:
+def free_counters(usage: Usage, pool: NodePool, slices: Slices) -> dict[tuple[str, str], Amount] | DeviceID:
     """Return what is free of each counter of the pool; or the device in use whose consumption nobody knows: then nothing that
     draws on counters can be given from this pool without a risk.
 
     A device that is published with other counters than it was seen with takes the larger ones of the two."""
-    free = {(name, counter): one.value for name, counters in pool.counters.items() for counter, one in counters.items()}
+    free = {(name, counter): plain(one.value) for name, counters in pool.counters.items() for counter, one in counters.items()}
     for id_ in usage.devices:
         if (id_.driver, id_.pool) != pool.id:
             continue
         published, remembered = slices.consumption_of(id_), usage.remembered.get(id_)
         if published is None and remembered is None:
             return id_
-        first, second = amounts(published or ()), amounts(remembered or ())
-        for key in first.keys() | second.keys():
+        first = amounts(published or ())
+        second = first if remembered == published else amounts(remembered or ())
+        for key in first if second is first else first.keys() | second.keys():
             if key in free:
-                free[key] -= max(first.get(key, NONE), second.get(key, NONE))
+                free[key] -= max(first.get(key, 0), second.get(key, 0))
     return free
 
 
-def amounts(consumption: Consumption) -> dict[tuple[str, str], Fraction]:
+def amounts(consumption: Consumption) -> dict[tuple[str, str], Amount]:
     """Return the counters of a device by set and name."""
-    found: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+    found: dict[tuple[str, str], Amount] = defaultdict(int)
     for one in consumption:
         for name, counter in one.counters.items():
-            found[one.counter_set, name] += counter.value
+            found[one.counter_set, name] += plain(counter.value)
     return found

@@ -41,7 +41,7 @@ class Board(Protocol):
         ...
 
     def left(self, state: Any) -> float:
-        """Return what such a card can be expected to serve still (``remaining``)."""
+        """Return what such a card can be expected to serve still (``pumice.model.remaining``)."""
         ...
 
 
@@ -216,13 +216,3 @@ def fills(board: Board, state: Hashable, needs: tuple[Hashable, ...]) -> dict[Co
                 if more not in found or left > found[more][0]:
                     found[more] = left, way
     return found
-
-
-Request = TypeVar("Request")
-
-
-def remaining(requests: Iterable[tuple[Request, int, float]], room: Callable[[Request], int]) -> float:
-    """The amount that the card can still serve, in expectation over the requests to come: each with its size and how frequent it
-    is taken to be. ``room`` tells how many of one sort can be cut side by side."""
-    served = [(weight, size * room(request)) for request, size, weight in requests]
-    return sum(weight * amount for weight, amount in served) / sum(weight for weight, _ in served)

@@ -24,7 +24,7 @@ from pumice.devices.ascend_hami.fit import (
 )
 from pumice.devices.ascend_hami.inventory import ALL_CORES, MANY, Facts, Units, npu_inventory, units_of
 from pumice.devices.card_policies import POLICIES, TIE
-from pumice.devices.layout import STEPS_IN_A_CYCLE, Board, Want, few_of_a_sort, lay_out, remaining
+from pumice.devices.layout import STEPS_IN_A_CYCLE, Board, Want, few_of_a_sort, lay_out
 from pumice.devices.protocol import (
     Columns,
     DeviceRequest,
@@ -42,6 +42,7 @@ from pumice.devices.settings import Settings
 from pumice.model.cards import Allocation, Card, ContainerDevice, Usage
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import FitError, Refusal, Short
+from pumice.model.remaining import remaining
 from pumice.wire import names
 from pumice.wire.ascend_hami import (
     COMMON_KEYS,

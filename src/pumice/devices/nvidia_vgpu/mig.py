@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from pumice.devices.layout import remaining
 from pumice.devices.protocol import SlotView
 from pumice.model.cards import Slot, Usage
+from pumice.model.remaining import remaining
 from pumice.wire.device_config import MOST_SLOTS
 
 Choice = tuple[int, int]

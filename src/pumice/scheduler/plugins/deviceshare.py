@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.devices.card_policies import POLICIES, Stranding
+from pumice.claims.filling import packs
+from pumice.devices.card_policies import POLICIES, TIE, Stranding
 from pumice.devices.fragmentation import STEP, Shape
 from pumice.devices.settings import LEXICOGRAPHIC_WEIGHT
+from pumice.scheduler.plugins.claimed_partitions import PartitionScores
 from pumice.scheduler.plugins.contract import NodeOrder, Scorer, Session, Several
 from pumice.scheduler.plugins.stranding import StrandedCards
 from pumice.scheduler.state.cards import DeviceTable
@@ -54,6 +56,7 @@ class DeviceShare(NodeOrder):
     def __init__(self, arguments: Arguments) -> None:
         super().__init__(arguments)
         self._stranded: dict[tuple[str, Stranding], StrandedCards] = {}
+        self._partitions = PartitionScores()
         self._rank, self._ranks = np.zeros(0, np.int64), 0
         """The order of names, and how many there have been."""
         self._queues: tuple[QueueTree | None, int] = (None, 0)
@@ -78,7 +81,7 @@ class DeviceShare(NodeOrder):
             found = steps * BEFORE_WISHES if cls.prefers else (steps - self._order(state, rows)) * FIRST
             return np.where(takes, found, NOWHERE)
         if _by_claims(state, cls):
-            return self._of_claimed(state, rows)
+            return self._of_claimed(state, cls, rows)
         if not _leaves_cards_to_others(state, cls):
             return None
         free = sum(device_table.free(rows, state.ledger.table.capacity) for device_table in state.ledger.device_tables.values())
@@ -97,16 +100,20 @@ class DeviceShare(NodeOrder):
         alone = _by_claims(state, cls) or (_stranding(state, cls) is None and _leaves_cards_to_others(state, cls))
         return super().scorer(state, cls) if alone else None
 
-    @staticmethod
-    def _of_claimed(state: State, rows: Rows | None) -> NDArray[np.float64]:
-        """By how much of a node's cards claims hold: the fuller node goes on, or the emptier one where pods are spread."""
+    def _of_claimed(self, state: State, cls: PodClass, rows: Rows | None) -> NDArray[np.float64]:
+        """By how much of a node's cards claims hold: the fuller node goes on, or the emptier one where pods are spread. Before
+        that comes what a partition there would leave of its card, where nothing is spread and no weight is given."""
         table, settings = state.ledger.table, state.settings
         policy, full = POLICIES[settings.policy], state.device_claims.in_use.fullness
+        wanted = self._partitions.of(state, cls) if settings.policy_first and packs(policy.rank) else None
         found = np.zeros(table.capacity if rows is None else len(rows))
         places = np.flatnonzero(table.live) if rows is None else rows
         for place, row in enumerate(places.tolist()):
-            part = full(table.name(row))
-            found[row if rows is None else place] = settings.contribution(100.0 * policy.tie(part, 1.0, part, 1.0))
+            part, cards = full(table.name(row))
+            score = 100.0 * policy.tie(part, 1.0, part, 1.0)
+            if cards and wanted is not None and (own := wanted.score(cards)) is not None:
+                score = own + TIE / 100.0 * score
+            found[row if rows is None else place] = settings.contribution(score)
         return found
 
     def several(self, state: State, cls: PodClass) -> Several | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from pumice.claims.filling import fullness
 from pumice.claims.objects import Result
+from pumice.claims.partitions import State
 from pumice.claims.slices import PoolID, Slices
 from pumice.claims.usage import Usage, usage_of
 from pumice.scheduler.state.claimed_cards import ClaimedCards
@@ -36,8 +37,8 @@ class DevicesInUse:
     _usage: dict[PoolID, Usage] = field(default_factory=dict)
     _last: dict[PoolID, Usage] = field(default_factory=dict)
     """The last usage of a pool: it remembers counters of devices that are published no more."""
-    _full: dict[PoolID, tuple[int, tuple[float, int]]] = field(default_factory=dict)
-    """Use of a pool at that revision."""
+    _full: dict[PoolID, tuple[int, tuple[float, int], frozenset[State]]] = field(default_factory=dict)
+    """Use of a pool at that revision, and its cards that are cut into partitions, of equal ones one."""
 
     def __post_init__(self) -> None:
         self.cards = ClaimedCards(self.slices)
@@ -75,18 +76,26 @@ class DevicesInUse:
             found = self._usage[pool] = self._last[pool] = usage_of(results, self.slices, self._last.get(pool))
         return found
 
-    def fullness(self, node: str) -> float:
-        """Return which part of the cards that a node has by its pools claims hold, from 0 to 1."""
-        used, number = 0.0, 0
+    def fullness(self, node: str) -> tuple[float, frozenset[State]]:
+        """Return which part of the cards that a node has by its pools claims hold, from 0 to 1, and those of them that are cut
+        into partitions, of equal ones one."""
+        used, number, cut = 0.0, 0, frozenset[State]()
         for pool in self.slices.may_concern(node):
             if pool not in self.held:
-                number += self.slices.cards_in(pool)[0]
-                continue
-            known = self._full.get(pool)
-            if known is None or known[0] != self.revisions[pool]:
-                known = self._full[pool] = self.revisions[pool], fullness(pool, self.of_pool(pool), self.slices)
-            used, number = used + known[1][0], number + known[1][1]
-        return used / number if number else 0.0
+                number, states = number + self.slices.cards_in(pool)[0], self.slices.cut_of(pool).idle
+            else:
+                _, (in_use, of), states = self._look(pool)
+                used, number = used + in_use, number + of
+            cut = cut | states if cut else states
+        return (used / number if number else 0.0), cut
+
+    def _look(self, pool: PoolID) -> tuple[int, tuple[float, int], frozenset[State]]:
+        known = self._full.get(pool)
+        if known is None or known[0] != self.revisions[pool]:
+            usage, cut = self.of_pool(pool), self.slices.cut_of(pool)
+            states = frozenset(cut.states(usage.devices, usage.remembered).values()) if cut.places else cut.idle
+            known = self._full[pool] = self.revisions[pool], fullness(pool, usage, self.slices), states
+        return known
 
     def remember(self, pools: Iterable[PoolID]) -> None:
         """Look at devices in use before what is published changes."""
