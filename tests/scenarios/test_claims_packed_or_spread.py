@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import pytest
@@ -12,8 +14,11 @@ from kit.objects import node
 from kit.scheduler_confs import conf, sharing
 
 from pumice.devices.nvidia_vgpu.node.claims import slice_specs
+from pumice.model.cards import Allocation
 from pumice.node.claims import slice_object
 from pumice.ports.cards import CardFacts
+from pumice.scheduler.placing.claim_search import ClaimSearch
+from pumice.scheduler.state.classes import PodClass
 
 Json = dict[str, Any]
 
@@ -179,6 +184,50 @@ def test_a_node_that_offers_the_first_alternative_is_preferred() -> None:  # acc
         assert ask(world, "b", either)[0].split("/")[0] in ("n0", "n1")
         (result,) = world.claims["default/b-c0"]["status"]["allocation"]["devices"]["results"]
         assert result["request"] == "g/small"
+
+
+def either_of_forty(world: ClaimWorld) -> Json:
+    """Forty nodes of a card each, of which the last one alone has room for the first alternative."""
+    for at in range(39):
+        world.ask(f"on-n{at}", of_memory("30Gi", cores="5"), nodeSelector={"kubernetes.io/hostname": f"n{at}"})
+    world.settle()
+    return claim({"name": "g", "firstAvailable": [
+        {"name": "large", "deviceClassName": "gpu", "capacity": {"requests": {"memory": "60Gi", "cores": "5"}}},
+        {"name": "small", "deviceClassName": "gpu", "capacity": {"requests": {"memory": "1Gi", "cores": "1"}}}]})  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", ["", "binpack"])
+def test_the_one_node_of_forty_that_offers_the_first_alternative_is_found(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_by(policy, nodes=40, each=1)
+    either = either_of_forty(world)
+    assert ask(world, "a", either) == ["n39/card-0"]
+    ask(world, "b", either)
+    (result,) = world.claims["default/b-c0"]["status"]["allocation"]["devices"]["results"]
+    assert result["request"] == "g/small"
+    searched, search = list[str](), ClaimSearch.on
+
+    def noted(self: ClaimSearch, cls: PodClass, node: str, shares: Sequence[Allocation] = ()) -> Any:
+        searched.append(node)
+        return search(self, cls, node, shares)
+
+    monkeypatch.setattr(ClaimSearch, "on", noted)
+    for name in "cdef":
+        ask(world, name, either)
+    assert len(searched) <= 8, "what is known of the other nodes stands"
+
+
+def test_who_looks_for_the_first_alternative_goes_on_in_the_next_cycle_until_all_nodes_are_looked_at() -> None:
+    """By a clock on which a cycle has time for some of the nodes."""
+    world = world_by("binpack", nodes=40, each=1)
+    either = either_of_forty(world)
+    world.ask("a", either)
+    looks, cycles = count(), 0
+    while not world.devices_of("a-c0"):
+        cycles += 1
+        for effect in world.engine.cycle(world.now, world.rng, tick=lambda: next(looks) * 2e-4).effects:
+            world.perform(effect)
+    assert world.devices_of("a-c0") == ["n39/card-0"]
+    assert 1 < cycles < 40
 
 
 def test_a_device_that_throws_when_it_is_asked_first_does_not_end_a_search_that_the_drivers_order_ends_well() -> None:

@@ -36,7 +36,7 @@ CLASS, LONG, CLASS_LONG = 0.008, 0.05, 0.002
 """Seconds that one class may search in a cycle, and that one whose search has taken ``LONG`` may: so it keeps nobody from his."""
 QUICK: Final = 0.001
 """Seconds within which a search that finds devices is as any other pod's placing: the cycle's own end bounds how many there are.
-Those in vain count, for a pod may meet thousands of nodes."""
+Those in vain count, for a pod may meet thousands of nodes, and so do those that find a later alternative: they go on."""
 LOOK: Final = 16
 """Steps between two looks at the clock."""
 FUTURE: Final = 20_000
@@ -68,6 +68,7 @@ class ClaimSearch:
     limit: float = float("inf")
     late: set[PodClass] = field(default_factory=set)
     _spent: float = 0.0
+    _spent_by: dict[PodClass, float] = field(default_factory=dict)
     _begun: dict[PodClass, _Begun] = field(default_factory=dict)
     _refused: OrderedDict[PodClass, dict[str, tuple[object, Unallocated]]] = field(default_factory=OrderedDict)
 
@@ -75,11 +76,13 @@ class ClaimSearch:
         """A cycle begins. ``heard``: see ``Cycle.heard``."""
         self.tick, self.heard, self.limit, self._spent = tick, heard, CYCLE, 0.0
         self.late.clear()
+        self._spent_by.clear()
 
     def end(self) -> None:
         """A cycle ends: who asks between cycles has his own time."""
         self.tick, self.heard, self.limit, self._spent = perf_counter, None, float("inf"), 0.0
         self.late.clear()
+        self._spent_by.clear()
 
     def drop(self) -> None:
         """Forget what is searched again: the searches that were left, and refusals."""
@@ -160,7 +163,7 @@ class ClaimSearch:
         began = self.tick()
         mine = self.limit - self._spent
         if self.limit < float("inf"):
-            mine = min(mine, CLASS if begun.spent < LONG else CLASS_LONG)
+            mine = min(mine, (CLASS if begun.spent < LONG else CLASS_LONG) - self._spent_by.get(cls, 0.0))
         try:
             while cls not in self.late and not self._past(began, mine):
                 for _ in range(LOOK):
@@ -168,14 +171,19 @@ class ClaimSearch:
         except StopIteration as end:
             found: tuple[Allocation, ...] | Unallocated = end.value
             took = self.tick() - began
-            if isinstance(found, Unallocated) or took > QUICK:
-                self._spent += took
+            if isinstance(found, Unallocated) or took > QUICK or later_alternatives(found):
+                self._spend(cls, took)
             return found
-        begun.spent += self.tick() - began
-        self._spent += self.tick() - began
+        took = self.tick() - began
+        begun.spent += took
+        self._spend(cls, took)
         self.late.add(cls)
         self._begun[cls] = begun
         return None
+
+    def _spend(self, cls: PodClass, seconds: float) -> None:
+        self._spent += seconds
+        self._spent_by[cls] = self._spent_by.get(cls, 0.0) + seconds
 
     def _past(self, since: float, seconds: float) -> bool:
         """Return whether so many seconds have passed since then: the only thing here that depends on how quick a machine is."""
@@ -331,6 +339,11 @@ class ClaimSearch:
         policy = POLICIES.get(self.state.settings.policy)
         return allocate(asked, Node(node, labels), claims.slices, claims.classes, usage,
                         share_id=lambda: "of the class", budget=budget, rank=None if policy is None else policy.rank)  # fmt: skip
+
+
+def has_alternatives(cls: PodClass) -> bool:
+    """Return whether some request of its claims is ``firstAvailable``."""
+    return any(request.first_available for one in cls.device_claims for request in one.spec.devices.requests)
 
 
 def later_alternatives(found: Found) -> int:

@@ -87,9 +87,15 @@ class ClassState:
     """Score where the class fits, minus infinity elsewhere."""
     recipe: Recipe
     chosen: dict[int, Choice] = field(default_factory=dict)
+    later: NDArray[np.int16] = field(init=False)
+    """By how many alternatives of ``firstAvailable`` what its claims would have there comes after the first ones, as far as a
+    search has told."""
     requested: int = 0
     leaders: Leaders | None = None
     """Kept from the second pod of the class on."""
+
+    def __post_init__(self) -> None:
+        self.later = np.zeros(len(self.masked), np.int16)
 
     def changed(self, rows: Sequence[int]) -> None:
         """These rows of ``masked`` have other values now."""
@@ -142,6 +148,7 @@ class KeptClasses:
             changed = [row for row in changed if masked.item(row) > -np.inf]
         for row in changed:
             kept.chosen.pop(row, None)
+            kept.later[row] = 0
         if len(changed) > (FEW_JUDGED if kept.recipe.several else FEW_ROWS):
             rows = np.array(changed, np.intp)
             masked[rows] = self.evaluation.scores(cls, rows)

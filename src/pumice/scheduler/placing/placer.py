@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from pumice.claims.reasons import Cause, Unallocated
 from pumice.model.cards import Allocation
 from pumice.model.refusal import FitError
 from pumice.scheduler.framework import Framework
-from pumice.scheduler.placing.claim_search import Found, later_alternatives
+from pumice.scheduler.placing.claim_search import Found, has_alternatives, later_alternatives
 from pumice.scheduler.placing.evaluation import Among, Choice, Evaluation
 from pumice.scheduler.placing.kept import ClassState, KeptClasses, first
 from pumice.scheduler.placing.occupants import Occupants
@@ -30,8 +31,39 @@ from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.scheduling_queue import Seen
 from pumice.scheduler.state.state import State
 
-LOOKED_AT = 16
-"""Of a class with alternatives so many nodes are searched for one that has an earlier one."""
+
+@dataclass(slots=True)
+class _Alternatives:
+    """The nodes of a class with alternatives: those with the earliest ones come first, whatever their scores. A node of which
+    nobody knows yet is taken for one that has the first ones, until it is searched."""
+
+    kept: ClassState
+    scores: NDArray[np.float64]
+    """Minus infinity of a node that is out of the question."""
+    level: int = 0
+
+    def __post_init__(self) -> None:
+        self.scores = self.scores.copy()
+
+    def leader(self, rank: NDArray[np.int64]) -> int:
+        """Return the row that comes next."""
+        while True:
+            shown = np.where(self.kept.later == self.level, self.scores, -np.inf)
+            row = first(shown, rank)
+            if shown.item(row) > -np.inf or not self.go_on():
+                return row
+
+    def go_on(self) -> bool:
+        """Go on with what comes later; False where that is nothing."""
+        later = self.kept.later[(self.scores > -np.inf) & (self.kept.later > self.level)]
+        if len(later):
+            self.level = int(later.min())
+        return bool(len(later))
+
+    def is_best(self, row: int, choice: Choice) -> bool:
+        """Return whether none comes earlier. If one may, the row is set back."""
+        self.kept.later[row] = later_alternatives(choice.claims or ())
+        return self.kept.later.item(row) <= self.level
 
 
 class Placer:
@@ -46,6 +78,8 @@ class Placer:
         self._reported: tuple[tuple[PodClass, int, int, int, int, int], Why] | None = None
         self._reported_among: tuple[object, Why] | None = None
         self._unschedulable, self._hopeless = state.scheduling_queue.unschedulable, state.scheduling_queue.hopeless
+        self._looked_at: dict[PodClass, int] = {}
+        """Searches by which classes with alternatives have looked for earlier ones since they were given a node."""
         self._no_future: dict[PodClass, int] = {}
         """Classes for which there was nothing on any row that is being released, and up to which change."""
 
@@ -76,13 +110,19 @@ class Placer:
             elsewhere = bool(((open_to_class > -np.inf) & (scores == -np.inf)).any())
         rank = self.state.ledger.table.rank()
         declined = False
-        best: Choice | None = None
-        looked = 0
+        alternatives = _Alternatives(kept, masked if scores is None else scores) if has_alternatives(cls) else None
+        if alternatives is not None:
+            scores = alternatives.scores
+            if self._looked_at.get(cls, 0) > len(self.state.ledger.table):  # nodes change quicker than they are looked at
+                alternatives.go_on()
         while True:
-            row = kept.leader(rank) if scores is None else first(scores, rank)
+            if alternatives is not None:
+                row = alternatives.leader(rank)
+            else:
+                row = kept.leader(rank) if scores is None else first(scores, rank)
             if (masked if scores is None else scores).item(row) == -np.inf:
-                if best is not None or declined or elsewhere:
-                    return best  # it fits; nothing can help it but the one who declined
+                if declined or elsewhere:
+                    return None  # it fits; nothing can help it but the one who declined
                 self._unschedulable[cls] = self._seen(cls)
                 self.state.scheduling_queue.unschedulable_now.append(cls)
                 if scores is None:
@@ -90,24 +130,19 @@ class Placer:
                 return None
             choice = self._chosen_on(cls, kept, row)
             if choice is None and cls in self.evaluation.claims.late:
-                return best  # without one the search goes on in the next cycle
+                return None  # the search goes on in the next cycle
             if choice is None:
                 masked[row] = -np.inf
                 kept.changed([row])
                 if scores is not None:
-                    scores[row] = -np.inf
+                    scores[masked == -np.inf] = -np.inf  # this one, or all where no node can mend it
                 continue
             agreed = choice if accept is None else self._agreed(cls, choice, accept)
             if agreed is not None:
-                later = later_alternatives(agreed.claims) if agreed.claims else 0
-                if best is None or later < later_alternatives(best.claims or ()):
-                    best = agreed
-                looked += 1
-                if not later or looked >= LOOKED_AT:
-                    return best
-                if scores is None:
-                    scores = masked.copy()
-                scores[row] = -np.inf
+                if alternatives is None or alternatives.is_best(row, agreed):
+                    self._looked_at.pop(cls, None)
+                    return agreed
+                self._looked_at[cls] = self._looked_at.get(cls, 0) + 1
                 continue
             if scores is None:
                 scores = masked.copy()
@@ -280,6 +315,7 @@ class Placer:
         self._unschedulable.clear()
         self._hopeless.clear()
         self._no_future.clear()
+        self._looked_at.clear()
         self._reported = self._reported_among = None
 
     def choose_future(
