@@ -48,8 +48,12 @@ class Draft:
 
     def fit_error(self, ask: Ask, place: PooledDevice) -> FitError | None:
         """Return the first rule that keeps the device from the request now; selectors and constraints aside."""
+        return self.in_use(ask, place) or self.fit_error_if_free(ask, place)
+
+    def fit_error_if_free(self, ask: Ask, place: PooledDevice) -> FitError | None:
+        """Return the first rule that keeps the device from the request, had nobody else the device itself."""
         device, admin = place.device, ask.asked.admin_access
-        found = self._in_use(ask, place) or _untolerated(ask, device)
+        found = _untolerated(ask, device)
         if found is not None:
             return found
         shares = ask.shares_of(place)
@@ -103,7 +107,7 @@ class Draft:
     def _is_shared_out(self, id_: DeviceID) -> bool:
         return id_ in self.usage.shared or self._shares[id_] > 0
 
-    def _in_use(self, ask: Ask, place: PooledDevice) -> FitError | None:
+    def in_use(self, ask: Ask, place: PooledDevice) -> FitError | None:
         id_ = place.id
         if (ask.claim_at, id_) in self._of_claim:
             return FitError(Rule.IN_USE, detail="this claim has it")

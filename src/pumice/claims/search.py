@@ -220,13 +220,13 @@ class _Searching:
     def _looked_at(self, ask: Ask, untouched: Draft, place: PooledDevice) -> Candidate | None:
         """Return the device if it would do had the pod nothing yet."""
         self._spend(1)
-        fit_error = untouched.fit_error(ask, place)
+        fit_error = untouched.in_use(ask, place)
         try:
-            if (fit_error is None or fit_error.rule is not Rule.IN_USE) and not self._is_selected(ask, place):
+            if fit_error is None and not self._is_selected(ask, place):
                 return None
         except Fault as fault:
             return Candidate(place, fault)
-        fit_error = fit_error or self._without_attribute(ask, place)
+        fit_error = fit_error or untouched.fit_error_if_free(ask, place) or self._without_attribute(ask, place)
         if fit_error is not None:
             ask.fit_errors[place.id] = fit_error
         return Candidate(place) if fit_error is None else None
