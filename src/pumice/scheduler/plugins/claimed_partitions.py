@@ -40,7 +40,7 @@ class Request(NamedTuple):
 
 @dataclass(slots=True)
 class Wanted:
-    """What a class asks of cards that are cut."""
+    """Requests of a class, for cards that are cut."""
 
     requests: Sequence[Request]
     _places: dict[Layout, tuple[Sample, list[list[int]]]] = field(default_factory=dict)
