@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -14,13 +15,16 @@ from kit.engine_world import World
 from kit.objects import pod
 from pumice.devices.ascend_mindcluster.scheduling import AscendMindCluster
 from pumice.model.hardware.npu import slice_kinds
-from pumice.wire.device_reports import HOST, check_code, device_info, read_gathered, render_gathered_devices
+from pumice.wire import device_reports
+from pumice.wire.device_reports import HOST, check_code, read_gathered, render_gathered_devices
 from pumice.wire.mindcluster import RealSlice, chip_number, render_real_slice
 from pumice.wire.objects import ConfigMap, Node, Pod, convert
 
 Json = dict[str, Any]
 LABELS = {"accelerator": "huawei-Ascend310P", "servertype": "Ascend310P-8", "node.kubernetes.io/npu.chip.name": "310P3"}
 CORE = "huawei.com/npu-core"
+
+device_info = partial(device_reports.device_info, kind="Ascend310P")
 
 
 def core_device_type(**settings: Any) -> AscendMindCluster:

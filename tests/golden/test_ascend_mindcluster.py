@@ -5,18 +5,14 @@ from __future__ import annotations
 
 import pytest
 from kit.device_world import TinyLedger
-from kit.npu_core_world import chips, core_device_type, core_node, core_pod
+from kit.npu_core_world import chips, core_device_type, core_node, core_pod, device_info
 
-from pumice.devices.ascend_mindcluster.device_type import ASCEND_MINDCLUSTER
-from pumice.devices.ascend_mindcluster.plugin.daemon import need_chips
-from pumice.devices.protocol import DeviceRequest, Fit
-from pumice.devices.settings import Settings
-from pumice.model.hardware import cards
+from pumice.audit.auditor import CHIPS
+from pumice.devices.protocol import Fit
 from pumice.model.hardware.npu import Dvpp, slice_kinds
 from pumice.model.refusal import FitError, Refusal
-from pumice.wire.device_reports import check_code, device_info
-from pumice.wire.mindcluster import RealSlice, node_labels, parse_real_slice, render_base_devices, render_real_slice
-from pumice.wire.objects import Node, Pod, convert
+from pumice.wire.device_reports import check_code
+from pumice.wire.mindcluster import RealSlice, parse_real_slice, render_real_slice
 
 NOW = 1_700_000_000_000_000_000
 P310 = slice_kinds()["Ascend310P"]
@@ -480,26 +476,11 @@ def test_two_cores_join_many_slices_only_while_no_chip_is_idle():
     assert device_request(with_chips(few, many, idle, policy="expected"), 2, "high") == "0-vir02"
 
 
-def test_a_further_kind_of_chip_is_a_row_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = dict(cards.table("npu_slices"))
-    rows["Ascend910X"] = {**rows["Ascend310P"], "device_type": "ascend910x-vNPU", "label": "ascend-910X", "driver": "910X"}
-    monkeypatch.setattr(cards, "table", lambda name: rows)
-    slice_kinds.cache_clear()
-    try:
-        switch = ASCEND_MINDCLUSTER.switches[0]
-        first, further = switch.device_types(None, Settings())
-        pod = {"metadata": {"name": "a", "labels": {"ring-controller.atlas": "ascend-910X"}},
-               "spec": {"containers": [{"name": "c", "resources": {"limits": {"huawei.com/npu-core": "2"}}}]}}  # fmt: skip
-        assert first.device_request(convert(Pod, pod)) is None, "it is for the other kind"
-        assert isinstance(further.device_request(convert(Pod, pod)), DeviceRequest)
-        node = convert(Node, {
-            "metadata": {"name": "n1", "labels": node_labels("Ascend910X", "910X", 8),
-                         "annotations": {"baseDeviceInfos": render_base_devices("Ascend910X", [0, 1])}},
-            "status": {"capacity": {"huawei.com/npu-core": "16"}},
-        })  # fmt: skip
-        assert first.inventory(node) is None
-        assert [card.uuid for card in further.inventory(node).cards] == ["Ascend910X-0", "Ascend910X-1"]
-        assert [row.uuid for row in ASCEND_MINDCLUSTER.card_rows(node, ())] == ["Ascend910X-0", "Ascend910X-1"]
-        assert need_chips({"910X"}).name == "Ascend910X"
-    finally:
-        slice_kinds.cache_clear()
+def test_the_auditor_has_a_row_for_each_chip_typed_by_another_hand() -> None:
+    for name, kind in slice_kinds().items():
+        chip = CHIPS[name]
+        assert chip.cpus == kind.cpus
+        assert chip.templates == {key: (one.cores, one.cpus) for key, one in kind.templates.items()}
+        media = {dvpp: [key for key, one in kind.templates.items() if one.dvpp is dvpp] for dvpp in Dvpp}
+        assert [word for word in chip.media if word] == media[Dvpp.YES] + media[Dvpp.NO]
+        assert kind.groups <= 7, "a chip's state counts its vGroups in three bits"

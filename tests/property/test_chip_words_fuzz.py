@@ -9,7 +9,7 @@ import random
 from typing import Any
 
 import pytest
-from kit.npu_core_world import own_host
+from kit.npu_core_world import device_info, own_host
 from kit.seeds import chosen_seed
 from tests.property.npu_kills import KilledDriver, KilledJournal
 
@@ -20,7 +20,7 @@ from pumice.node.pods import NodePod
 from pumice.node.protocol import Partition, Refuse
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import Entry, Phase, Place
-from pumice.wire.device_reports import device_info, node_info, render_own_devices
+from pumice.wire.device_reports import node_info, render_own_devices
 from pumice.wire.objects import ConfigMap, convert
 from pumice_lab.clusterd import Gathered
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 from kit.device_world import A100, V100, TinyLedger, card, device_settings, limits, pod_of, vgpu_node
-from kit.npu_core_world import chips, core_device_type, core_node, core_pod, slice_made
+from kit.npu_core_world import chips, core_device_type, core_node, core_pod, device_info, slice_made
 from kit.npu_world import chip, npu_device_type, npu_limits, npu_node, npu_pod
 
 from pumice.devices.nvidia_gpushare.scheduling import NvidiaGpushare
@@ -15,7 +15,6 @@ from pumice.devices.nvidia_vgpu.scheduling import NvidiaVgpu
 from pumice.devices.protocol import Columns, DeviceRequest, DeviceSharing, Fit
 from pumice.model.cards import Mode
 from pumice.wire import names
-from pumice.wire.device_reports import device_info
 from pumice.wire.objects import Node, Pod, convert
 
 TYPES = (V100, A100, "NVIDIA-NVIDIA A100-SXM4-80GB", "NVIDIA-Tesla T4")

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from kit.device_world import TinyLedger
-from kit.npu_core_world import chips, core_device_type, core_node, core_node_object, core_pod, gathered
+from kit.npu_core_world import chips, core_device_type, core_node, core_node_object, core_pod, device_info, gathered
 from kit.seeds import chosen_seed
 from msgspec.structs import replace
 
 from pumice.devices.protocol import Fit
 from pumice.model.cards import Allocation
 from pumice.scheduler.state.bookings import Reports
-from pumice.wire.device_reports import DEVICES, device_info, read_gathered, read_own, render_own_devices
+from pumice.wire.device_reports import DEVICES, read_gathered, read_own, render_own_devices
 from pumice.wire.objects import ConfigMap, Node, convert
 
 SEED = chosen_seed()

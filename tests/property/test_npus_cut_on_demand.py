@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from kit.device_world import fingerprint
 from kit.engine_world import World
-from kit.npu_core_world import CORE, LABELS, chips, core_node_object, core_pod_object, gathered
+from kit.npu_core_world import CORE, LABELS, chips, core_node_object, core_pod_object, device_info, gathered
 from kit.objects import pod
 from kit.scheduler_confs import conf, sharing
 from kit.seeds import chosen_seed
@@ -22,7 +22,7 @@ from pumice.audit.auditor import npu_chips
 from pumice.devices.ascend_mindcluster.inventory import after, takes, why_not
 from pumice.devices.protocol import Fit
 from pumice.model.hardware.npu import slice_kinds
-from pumice.wire.device_reports import device_info, node_info, render_gathered_hosts
+from pumice.wire.device_reports import node_info, render_gathered_hosts
 from pumice.wire.mindcluster import RealSlice, parse_assignment, render_real_slice
 
 CONF = conf("priority", {"gang": {"enablePreemptable": False}}, "conformance", "predicates",

@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 from kit.fake_cluster import FakeCluster
-from kit.npu_core_world import own_host
+from kit.npu_core_world import device_info, own_host
 from kit.virtual_time import VirtualClock, run_virtually
 
-from pumice.wire.device_reports import device_info, node_info, read_gathered, render_own_devices
+from pumice.wire.device_reports import node_info, read_gathered, render_own_devices
 from pumice.wire.objects import ConfigMap, convert
 from pumice_lab import clusterd
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from pumice.audit import claim_rules
 from pumice.audit.amounts import Amounts, Json, done, key_of, quantity, requests
@@ -260,10 +261,26 @@ def npu_cards(nodes: Iterable[Json], placed: Iterable[Json]) -> list[str]:
 # -- Chips that are cut on demand (Volcano pkg/scheduler/api/devices/ascend) ------------------------------------------
 
 DECIDED, SERVER_TYPE = "huawei.com/npu-core", "servertype"
-CORES_OF, CPUS_OF = {"8": 8, "10": 10}, 7
-"""AI cores of a chip by the end of its node's label, and its AI CPUs."""
-TEMPLATES = {"vir01": (1, 1), "vir02": (2, 2), "vir02_1c": (2, 1), "vir04": (4, 4), "vir04_3c": (4, 3), "vir04_3c_ndvpp": (4, 3),
-             "vir04_4c_dvpp": (4, 4)}  # fmt: skip
+
+
+class Chip(NamedTuple):
+    """``cpus``: AI CPUs of a chip by its AI cores. ``templates``: AI cores and AI CPUs of a slice. ``media``: those that take all
+    media units, and those that take none."""
+
+    cpus: dict[int, int]
+    templates: dict[str, tuple[int, int]]
+    media: tuple[str, str] = ("", "")
+
+
+CHIPS = {
+    "Ascend310P": Chip(
+        {8: 7, 10: 7},
+        {"vir01": (1, 1), "vir02": (2, 2), "vir02_1c": (2, 1), "vir04": (4, 4), "vir04_3c": (4, 3), "vir04_3c_ndvpp": (4, 3),
+         "vir04_4c_dvpp": (4, 4)},
+        ("vir04_4c_dvpp", "vir04_3c_ndvpp"),
+    ),
+}  # fmt: skip
+"""By what their node's label says before the number of AI cores."""
 
 
 def npu_chips(nodes: Iterable[Json], placed: Iterable[Json]) -> list[str]:
@@ -274,19 +291,25 @@ def npu_chips(nodes: Iterable[Json], placed: Iterable[Json]) -> list[str]:
         chip, dash, template = text.partition("-")
         for number in [chip] if dash else text.split(",") if text else []:
             held.setdefault((pod["spec"]["nodeName"], number), []).append((pod["metadata"]["name"], template))
-    cores_on = {node["metadata"]["name"]: _cores_each(node) for node in nodes}
+    chips_on = {node["metadata"]["name"]: _chip_of(node) for node in nodes}
     found = []
-    for (node, chip), slices in held.items():
-        if (most := cores_on.get(node)) is None:
+    for (node, number), slices in held.items():
+        if node not in chips_on:
             continue
+        chip, has = chips_on[node]
         names = [template for _, template in slices]
-        cores, cpus = (sum(TEMPLATES.get(name, (most, CPUS_OF))[at] for name in names) for at in (0, 1))
-        media = "vir04_4c_dvpp" in names and set(names) - {"vir04_4c_dvpp", "vir04_3c_ndvpp"}
-        if cores > most or cpus > CPUS_OF or media or names.count("vir04_4c_dvpp") > 1:
-            found.append(f"chip {chip} of {node}: {cores} AI cores of {most}, {cpus} AI CPUs of {CPUS_OF}, {slices}")
+        cores, cpus = (sum(chip.templates.get(name, has)[at] for name in names) for at in (0, 1))
+        every = chip.media[0]
+        media = every in names and (set(names) - set(chip.media) or names.count(every) > 1)
+        if cores > has[0] or cpus > has[1] or media:
+            found.append(f"chip {number} of {node}: {cores} AI cores of {has[0]}, {cpus} AI CPUs of {has[1]}, {slices}")
     return found
 
 
-def _cores_each(node: Json) -> int:
-    """Return how many AI cores each chip of the node has by its label; 8 where that is missing or unknown."""
-    return CORES_OF.get((node["metadata"].get("labels") or {}).get(SERVER_TYPE, "").partition("-")[2], 8)
+def _chip_of(node: Json) -> tuple[Chip, tuple[int, int]]:
+    """Return the kind of the node's chips by its label, and the AI cores and AI CPUs of each; the first kind where the label is
+    missing or unknown."""
+    kind, _, size = (node["metadata"].get("labels") or {}).get(SERVER_TYPE, "").partition("-")
+    chip = CHIPS.get(kind) or next(iter(CHIPS.values()))
+    cores = next((cores for cores in chip.cpus if str(cores) == size), min(chip.cpus))
+    return chip, (cores, chip.cpus[cores])

@@ -219,10 +219,10 @@ def check_code(body: Mapping[str, Any], about: str = DEVICES) -> str:
 
 
 def device_info(
-    free: Sequence[str], unhealthy: Sequence[str] = (), time: int = 1, *, recovering: Sequence[str] = (),
-    faults: Mapping[str, Sequence[str]] = MappingProxyType({}), kind: str = "Ascend310P",
+    free: Sequence[str], unhealthy: Sequence[str] = (), time: int = 1, *, kind: str, recovering: Sequence[str] = (),
+    faults: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, Any]:  # fmt: skip
-    """The ``DeviceInfo`` of a node with these chips. ``faults``: the driver's error codes by chip."""
+    """The ``DeviceInfo`` of a node with these chips, all of one kind. ``faults``: the driver's error codes by chip."""
     from pumice.wire.mindcluster import whole_chips
 
     name = whole_chips(kind)

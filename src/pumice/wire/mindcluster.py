@@ -47,8 +47,8 @@ SERVER_INDEX: Final = "serverIndex"
 CHIPS: Final = 64
 """Ids of chips lie below: the last vNPU's number is 1123 (MindCluster ascend-device-plugin)."""
 FIRST_SLICE: Final = 100
-SLICES_OF_A_CHIP: Final = 8
-"""A vNPU's number is the chip's times 16, plus 100, plus 0 to 7 (MindCluster ascend-device-plugin)."""
+NUMBERS_OF_A_CHIP: Final = 16
+"""A vNPU's number is the chip's times 16, plus 100, plus 0 to one less than the chip takes (MindCluster ascend-device-plugin)."""
 _TEMPLATE = re.compile(r"vir0*([0-9]{1,3})(?:_|$)")
 
 
@@ -191,10 +191,10 @@ def render_real_chips(kind: str, chips: Iterable[int]) -> str:
     return ",".join(chip_name(kind, chip) for chip in chips)
 
 
-def slice_numbers(chip: int) -> range:
-    """The numbers that the vNPUs of a chip may have."""
-    first = FIRST_SLICE + 16 * chip
-    return range(first, first + SLICES_OF_A_CHIP)
+def slice_numbers(chip: int, slices: int) -> range:
+    """The numbers that the vNPUs of a chip may have, of which it takes so many."""
+    first = FIRST_SLICE + NUMBERS_OF_A_CHIP * chip
+    return range(first, first + min(slices, NUMBERS_OF_A_CHIP))
 
 
 def _id(text: str, digits: int = 2) -> int | None:

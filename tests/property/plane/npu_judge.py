@@ -10,7 +10,7 @@ from typing import Any
 from kit.fake_cluster import Json
 
 from pumice.audit.amounts import quantity
-from pumice.audit.auditor import TEMPLATES
+from pumice.audit.auditor import CHIPS
 
 CORE, CHIP = "huawei.com/npu-core", "huawei.com/Ascend310P"
 MEMORY, HELD = f"{CHIP}-memory", "hami.io/Ascend310P-devices-allocated"
@@ -18,6 +18,7 @@ SIZES = {3072: "vir01", 6144: "vir02", 12288: "vir04"}
 """The template of a slice of so many MB (HAMi's device-config)."""
 SMALLEST = {1: "vir01", 2: "vir02_1c", 4: "vir04_3c"}
 """What a request of so many AI cores is cut to at the lowest level, where it leaves the media units to others."""
+TEMPLATES = CHIPS["Ascend310P"].templates
 CORES, CPUS, GROUPS = 8, 7, 4
 Slices = dict[str, list[tuple[int, str]]]
 """The containers, by the driver's number, and templates of what lies on each chip."""

@@ -22,7 +22,7 @@ from tests.property.plane.processes import Connection
 
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.serving import run_plugins
-from pumice.audit.auditor import TEMPLATES
+from pumice.audit.auditor import CHIPS
 from pumice.devices.ascend_hami.node.answer import NpuSharing
 from pumice.devices.ascend_hami.plugin import daemon as hami
 from pumice.devices.ascend_mindcluster.plugin import daemon as mindcluster
@@ -53,7 +53,7 @@ class NpuDriver:
         first = 100 + 16 * next(minor for minor, uuid in self.chips.items() if uuid == chip)
         ident = next(number for number in count(first) if number not in here) if ident is None else ident
         held = [one.template for one in here.values()] + [template]
-        cores, cpus = (sum(TEMPLATES[name][at] for name in held) for at in (0, 1))
+        cores, cpus = (sum(CHIPS[KIND].templates[name][at] for name in held) for at in (0, 1))
         if cores > CORES or cpus > CPUS or len(held) > MOST or ident in here:
             raise NpuRefused(f"{template} does not fit beside {held[:-1]}", -8001)
         groups = {one.group for one in here.values()}

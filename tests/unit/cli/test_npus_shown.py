@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from kit.engine_world import World
 from kit.fake_cluster import FakeCluster
-from kit.npu_core_world import chips, core_node_object, core_pod_object, gathered
+from kit.npu_core_world import chips, core_node_object, core_pod_object, device_info, gathered
 from kit.npu_world import chip, npu_limits, npu_node_object
 from kit.objects import node, pod
 from kit.scheduler_confs import conf, sharing
@@ -16,7 +16,7 @@ from pumice.cli.cluster_snapshot import ClusterSnapshot, decisions_of, engine_of
 from pumice.cli.snapshot_source import collect
 from pumice.devices.device_type import CardTenant
 from pumice.devices.registry import all_card_rows
-from pumice.wire.device_reports import device_info, render_own_devices
+from pumice.wire.device_reports import render_own_devices
 from pumice.wire.objects import Node, Pod, convert
 
 ON_DEMAND = conf("predicates", sharing("AscendMindClusterVNPU", "VGPU"))

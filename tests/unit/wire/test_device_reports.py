@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from kit.npu_core_world import chips, own_host
+from kit.npu_core_world import chips, device_info, own_host
 
 from pumice.scheduler.state.bookings import Reports
 from pumice.wire.device_reports import (
@@ -14,7 +14,6 @@ from pumice.wire.device_reports import (
     HOST,
     Reported,
     check_code,
-    device_info,
     node_info,
     parse_chip_lists,
     read_gathered,

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from pumice.devices.protocol import Inventory, offers
 from pumice.model.cards import Card
-from pumice.model.hardware.npu import GROUPS, MEDIA, NpuChip, Size, driver_chips, groups_wanted
+from pumice.model.hardware.npu import MEDIA, NpuChip, Size, driver_chips, groups_wanted
 from pumice.wire import names
 from pumice.wire.ascend_hami import RegisteredNpu, parse_npu_register, register_key
 from pumice.wire.nvidia_vgpu import parse_list
@@ -94,11 +94,12 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Of one type of chip: what it has, and what each template takes of it. ``grouped``: a slice wants free vGroups."""
+    """Of one type of chip: what it has, and what each template takes of it. ``groups``: vGroups, of which a slice
+    of several cores wants some free; 0 where it wants none."""
 
     has: Amounts = NOTHING
     takes: Mapping[str, Amounts] = field(default_factory=dict)
-    grouped: bool = False
+    groups: int = 0
 
     def missing(self, template: str, allocated: Iterable[str], unmade: Iterable[str] = ()) -> Missing | None:
         """Return what stands in the way of a slice of that template beside those; None where the driver makes it. How many
@@ -109,8 +110,8 @@ class Units:
         for name, has, want, taken in zip(NAMES, self.has, wanted, map(sum, zip(NOTHING, *slices, strict=True)), strict=True):
             if has and taken + want > has:
                 return Missing(name, want, max(0, has - taken))
-        groups, free = groups_wanted(wanted[0]), max(0, GROUPS - len(slices))
-        if self.grouped and groups > free:
+        groups, free = self._wanted(template), max(0, self.groups - len(slices))
+        if groups > free:
             return Missing("vGroups", groups, free)
         if len(slices) >= self.most_beside(unmade):
             return Missing("vGroups beside slices that are not made yet", 1, 0)
@@ -118,7 +119,7 @@ class Units:
 
     def awaited(self, template: str) -> bool:
         """Return whether a slice of that template may find no vGroup where others are made before it."""
-        return self.grouped and groups_wanted(self.takes.get(template, NOTHING)[0]) > 0
+        return self._wanted(template) > 0
 
     def most_beside(self, unmade: Iterable[str]) -> int:
         """Return how many slices a chip may hold with all of those made last."""
@@ -126,8 +127,12 @@ class Units:
 
     def most_with(self, template: str) -> int:
         """Return how many slices a chip may hold, one of that template among them, whichever is made last."""
-        groups = groups_wanted(self.takes.get(template, NOTHING)[0])
-        return GROUPS + 1 - groups if self.grouped and groups else MANY
+        groups = self._wanted(template)
+        return self.groups + 1 - groups if groups else MANY
+
+    def _wanted(self, template: str) -> int:
+        """Return how many vGroups have to be free for such a slice."""
+        return groups_wanted(self.takes.get(template, NOTHING)[0]) if self.groups else 0
 
 
 @lru_cache(maxsize=64)
@@ -138,7 +143,7 @@ def units_of(chip: NpuChip) -> Units:
     has = NOTHING if driver is None else _amounts(driver.size)
     for template in chip.templates:
         takes[template.name] = _said(template.cores, template.cpus, takes.get(template.name, NOTHING))
-    return Units(_said(chip.cores, chip.cpus, has), takes, driver is not None and driver.grouped)
+    return Units(_said(chip.cores, chip.cpus, has), takes, driver.groups if driver is not None and driver.grouped else 0)
 
 
 def _amounts(size: Size) -> Amounts:

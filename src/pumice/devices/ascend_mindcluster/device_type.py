@@ -11,7 +11,7 @@ from pumice.devices.settings import Settings
 from pumice.model.hardware.npu import SliceKind, slice_kinds
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
-from pumice.wire.mindcluster import BASE_DEVICES, NPU_CORE, chip_name, parse_assignment, parse_base_devices
+from pumice.wire.mindcluster import BASE_DEVICES, NPU_CORE, SERVER_TYPE, chip_name, parse_assignment, parse_base_devices
 from pumice.wire.objects import Node, Pod
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def card_rows(node: Node, pods: Sequence[Pod]) -> list[CardRow]:
 def _rows_of(kind: SliceKind, node: Node, pods: Sequence[Pod]) -> list[CardRow]:
     chips = parse_base_devices(kind.name, node.metadata.annotations[BASE_DEVICES])[0]
     rows = {chip: CardRow(node.metadata.name, chip, chip_name(kind.name, chip), kind.name, 0) for chip in chips}
-    per_chip = min(kind.cpus)
+    size = node.metadata.labels.get(SERVER_TYPE, "").rpartition("-")[2]
+    per_chip = next((cores for cores in kind.cpus if str(cores) == size), min(kind.cpus))
     for pod in pods:
         decided = parse_assignment(pod.metadata.annotations.get(NPU_CORE, ""))
         template = kind.templates.get(decided.template) if decided else None

@@ -19,7 +19,7 @@ from typing import Any
 
 from pumice.devices.protocol import Inventory
 from pumice.model.cards import IN_THE_MAKING, Allocation, Card, ContainerDevice, Slot, Usage
-from pumice.model.hardware.npu import GROUPS, Dvpp, SliceKind, SliceTemplate, groups_wanted, slice_kinds
+from pumice.model.hardware.npu import Dvpp, SliceKind, SliceTemplate, slice_kinds
 from pumice.wire import names
 from pumice.wire.device_reports import DEVICES, DOUBT, HOST, NOT_ENABLED, ChipLists, parse_chip_lists
 from pumice.wire.mindcluster import (
@@ -178,7 +178,7 @@ def chip_state(usage: Usage, kind: SliceKind, *, listed: bool) -> int:
     ]
     taken = {kind.templates[slot.profile].dvpp for slot in slots}
     dvpp = Dvpp.NO if Dvpp.YES in taken else Dvpp.SHARE if Dvpp.SHARE in taken else Dvpp.YES
-    groups = min(GROUPS, len({slot.number for slot in slots if slot.number >= 0}))
+    groups = min(kind.groups, len({slot.number for slot in slots if slot.number >= 0}))
     state = FREE_DVPP[dvpp] | groups << _GROUP_SHIFT
     for slot in slots:
         if slot.number == IN_THE_MAKING:
@@ -207,7 +207,7 @@ def takes(template: SliceTemplate, cores: Any, cpus: Any, state: Any) -> Any:
     """Return whether so much free and that state are enough for a slice; for numbers and for arrays."""
     dvpp, groups = state & _DVPP_BITS, groups_in_use(state)
     enough = (cores >= template.cores) & (cpus >= template.cpus) & ((state & (_UNSTABLE | _SHUT)) == 0)
-    enough = enough & (groups <= GROUPS - groups_wanted(template.cores))
+    enough = enough & (groups <= template.groups - template.wanted)
     if template.dvpp is Dvpp.YES:
         return enough & (dvpp == FREE_DVPP[Dvpp.YES])
     return enough & (dvpp != FREE_DVPP[Dvpp.NO]) if template.dvpp is Dvpp.SHARE else enough
@@ -217,7 +217,7 @@ def after(template: SliceTemplate, cores: int, cpus: int, state: int) -> tuple[i
     """Return what is left of a chip with that slice on it, in a vGroup of its own as long as there is one."""
     dvpp, groups = state & _DVPP_BITS, groups_in_use(state)
     taken = {Dvpp.YES: FREE_DVPP[Dvpp.NO], Dvpp.SHARE: max(dvpp, FREE_DVPP[Dvpp.SHARE]), Dvpp.NO: dvpp}[template.dvpp]
-    return cores - template.cores, cpus - template.cpus, taken | min(GROUPS, groups + 1) << _GROUP_SHIFT
+    return cores - template.cores, cpus - template.cpus, taken | min(template.groups, groups + 1) << _GROUP_SHIFT
 
 
 def shut(state: int) -> tuple[int, int, int]:
@@ -252,8 +252,8 @@ def why_not(template: SliceTemplate, cores: int, cpus: int, state: int) -> str:
         return f"wants {template.cores} AI cores, {cores} are free"
     if cpus < template.cpus:
         return f"wants {template.cpus} AI CPUs, {cpus} are free"
-    if groups > GROUPS - groups_wanted(template.cores):
-        return f"{groups} of its {GROUPS} vGroups are in use, too many for {template.cores} cores"
+    if groups > template.groups - template.wanted:
+        return f"{groups} of its {template.groups} vGroups are in use, too many for {template.cores} cores"
     return f"wants dvpp {template.dvpp.value}, and {('all', 'a share', 'none')[dvpp]} of it is left"
 
 

@@ -64,7 +64,6 @@ class CoreRanking(Ranking):
 
     def __init__(self, kind: SliceKind, scale: float) -> None:
         self.kind, self.scale = kind, scale
-        (self.cpus,) = set(kind.cpus.values())
 
     def vector(self, device_request: DeviceRequest, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
         want: CoreRequest = device_request.detail
@@ -79,13 +78,22 @@ class CoreRanking(Ranking):
             size = columns.total.max(axis=1)
             may = (free.sum(axis=1) * size >= want.cores) & (want.cores % size.clip(1) == 0)
             return may, self.scale * (AS_REQUESTED + idle) * may
-        may, score = idle < 0, 0.0 * idle
+        cpus, may, score = self._cpus(columns) - columns.cores, idle < 0, 0.0 * idle
         for template in reversed(want.templates):  # the first that fits decides
-            fits = (columns.flags & takes(template, cores, self.cpus - columns.cores, state)).any(axis=1)
+            fits = (columns.flags & takes(template, cores, cpus, state)).any(axis=1)
             settled = ((state & others_made(self.kind, template)) == 0).all(axis=1)
             may = may & (fits == 0) | fits & settled
             score = score * (fits == 0) + fits * (AS_REQUESTED * (template is want.templates[0]) + idle)
         return may, self.scale * score * may
+
+    def _cpus(self, columns: Columns) -> Any:
+        """AI CPUs of each chip, by its AI cores; one number where all kinds of them have as many."""
+        first, *others = self.kind.cpus.items()
+        found: Any = first[1]
+        for cores, cpus in others:
+            if cpus != first[1]:
+                found = found + (cpus - first[1]) * (columns.total == cores)
+        return found
 
     def card_state(self, card: int, usage: Usage, inventory: Inventory) -> int:
         facts: Facts = inventory.config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -140,14 +140,11 @@ def _media(numbers: list[int]) -> tuple[int, ...]:
 
 # ``npu_slices.toml`` has them (Volcano pkg/scheduler/api/devices/ascend).
 
-GROUPS = 4
-"""vGroups of a chip (Huawei ascend-device-plugin)."""
 
-
-def groups_wanted(cores: Any) -> Any:
-    """Return how many vGroups of a 310P have to be free for a slice of so many AI cores (Volcano
-    pkg/scheduler/api/devices/ascend); for numbers and arrays."""
-    return (cores >= 2) + (cores >= 4) * 1
+def groups_wanted(cores: int) -> int:
+    """Return how many vGroups of a ``grouped`` chip have to be free for a slice of so many AI cores (Volcano
+    pkg/scheduler/api/devices/ascend)."""
+    return (cores >= 2) + (cores >= 4)
 
 
 class Dvpp(StrEnum):
@@ -160,29 +157,34 @@ class Dvpp(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SliceTemplate:
-    """``word``: what the name of such a slice says of it."""
+    """``word``: what the name of such a slice says of it. ``groups``: the vGroups of its chip, of which so many are ``wanted``
+    free."""
 
     name: str
     cores: int
     cpus: int
     dvpp: Dvpp
     word: str
+    groups: int
+    wanted: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SliceKind:
     """One kind of chip, a row of the table. ``device_type``, the ``label`` of its pods, ``driver`` and ``paired`` are its
-    names elsewhere. ``cpus``: AI CPUs by the AI cores of a chip. ``high`` and ``low``: (AI cores, DVPP) to the template of
-    such a request, and to the smaller one that it may fall back to. ``worth``: by template what the first, the second, …
-    place for such a slice counts in the value of a chip; ``whole`` for the chip itself. ``in_use``: what the vGroups in use
-    add to it. ``company``: by template what each of them counts for a slice that is to join them, while no chip of the node
-    is idle and while one is."""
+    names elsewhere. ``groups`` and ``slices`` as its driver has them. ``cpus``: AI CPUs by the AI cores of a chip. ``high`` and
+    ``low``: (AI cores, DVPP) to the template of such a request, and to the smaller one that it may fall back to. ``worth``: by
+    template what the first, the second, … place for such a slice counts in the value of a chip; ``whole`` for the chip itself.
+    ``in_use``: what the vGroups in use add to it. ``company``: by template what each of them counts for a slice that is to join
+    them, while no chip of the node is idle and while one is."""
 
     name: str
     device_type: str
     label: str
     driver: str
     paired: str
+    groups: int
+    slices: int
     cpus: Mapping[int, int]
     templates: Mapping[str, SliceTemplate]
     high: Mapping[tuple[int, Dvpp], tuple[SliceTemplate, ...]]
@@ -202,17 +204,25 @@ def slice_kinds() -> Mapping[str, SliceKind]:
     rows = cards.table("npu_slices")
     found: dict[str, SliceKind] = {}
     for kind, row in rows.items():
+        chip = driver_chips()[row["driver"]]
         templates = {
-            name: SliceTemplate(name, cores, cpus, Dvpp(dvpp), word) for name, cores, cpus, dvpp, word in row["templates"]
+            name: SliceTemplate(name, cores, cpus, Dvpp(dvpp), word, chip.groups, groups_wanted(cores) if chip.grouped else 0)
+            for name, cores, cpus, dvpp, word in row["templates"]
         }
         high, low = (
             {(cores, Dvpp(dvpp)): tuple(templates[name] for name in names if name) for cores, dvpp, *names in row[level]}
             for level in ("high", "low")
         )
-        worth = {name: tuple(map(float, counts)) for name, counts in row["worth"].items()}
         cpus_of = {int(cores): cpus for cores, cpus in row["cpus"].items()}
+        counted = row.get("worth") or _by_size(templates.values(), max(cpus_of))
+        worth = {name: tuple(map(float, counts)) for name, counts in counted.items()}
         found[kind] = SliceKind(
-            kind, row["device_type"], row["label"], row["driver"], row["paired"], cpus_of, templates, high, low, worth,
-            tuple(row["in_use"]), row["company"],
+            kind, row["device_type"], row["label"], row["driver"], row.get("paired", ""), chip.groups, chip.slices, cpus_of,
+            templates, high, low, worth, tuple(row.get("in_use") or (0,) * (chip.groups + 1)), row.get("company", {}),
         )  # fmt: skip
     return found
+
+
+def _by_size(templates: Iterable[SliceTemplate], cores: int) -> dict[str, list[int]]:
+    """Return what places count where nobody has searched for better numbers: each the AI cores of its slice."""
+    return {"whole": [cores], **{one.name: [one.cores] * (cores // one.cores) for one in templates}}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from kit.npu_core_world import chips, core_node_object, core_pod_object, gathered
+from kit.npu_core_world import chips, core_node_object, core_pod_object, device_info, gathered
 from kit.scheduler_confs import conf, sharing
 from kit.scheduler_daemon import create, daemon, write_conf
 from kit.virtual_time import run_virtually
 
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds
-from pumice.wire.device_reports import device_info, render_own_devices
+from pumice.wire.device_reports import render_own_devices
 
 CONF = conf("predicates", sharing("AscendMindClusterVNPU"), init={"useClusterInfoManager": '"%s"'})
 NOT_TOLD = "node n1 device info or clusterd info is not enable"

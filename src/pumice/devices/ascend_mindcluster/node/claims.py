@@ -111,7 +111,7 @@ def _most(has: Mapping[str, int], drawn: Mapping[str, int]) -> int:
 
 def _amounts(size: Size) -> dict[str, int]:
     media = {name.lower(): amount for name, amount in zip(MEDIA, size.media, strict=True)}
-    groups: int = max(1, groups_wanted(size.cores))
+    groups = max(1, groups_wanted(size.cores))
     return {MEMORY: size.memory * MIB, CORES: size.cores, CPUS: size.cpus, **media, VGROUPS: groups}
 
 

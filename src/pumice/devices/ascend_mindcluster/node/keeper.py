@@ -8,7 +8,7 @@ entry.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from pumice.wire.device_reports import device_info
 from pumice.wire.mindcluster import (
     KUBELET_DEVICES,
     NO_RESOURCE,
+    NUMBERS_OF_A_CHIP,
     REAL,
     SEGMENT_FAILED,
     RealSlice,
@@ -60,10 +61,14 @@ class _WithServed:
 
 class ChipKeeper:
     """Synchronous, as a driver is: callers run it in a thread. ``kind``: the name of such chips. ``mode``: which slices that
-    nobody holds are destroyed: none (``off``), ours (``owned``), or whatever no container uses (``all``, upstream's way)."""
+    nobody holds are destroyed: none (``off``), ours (``owned``), or whatever no container uses (``all``, upstream's way).
+    ``slices``: how many a chip takes, by its UUID."""
 
-    def __init__(self, kind: str, vnpus: Vnpus, journal: Journal, mode: str = "owned", *, dry: bool = False) -> None:
-        self._kind, self._vnpus, self._mode, self._dry = kind, vnpus, mode, dry
+    def __init__(
+        self, kind: str, vnpus: Vnpus, journal: Journal, mode: str = "owned", *, dry: bool = False,
+        slices: Callable[[str], int] = lambda _: NUMBERS_OF_A_CHIP,
+    ) -> None:  # fmt: skip
+        self._kind, self._vnpus, self._mode, self._dry, self._slices = kind, vnpus, mode, dry, slices
         self._manager = SliceManager(journal, vnpus.list, self._act)
 
     def give(
@@ -129,7 +134,8 @@ class ChipKeeper:
         used = {slice_.id for slice_ in state.seen.get(place.card, ())} | {
             entry.place.start for entry in others if entry.place.card == place.card and entry.place.profile
         }
-        number = next((number for number in slice_numbers(place.start) if number not in used), None)
+        numbers = slice_numbers(place.start, self._slices(place.card))
+        number = next((number for number in numbers if number not in used), None)
         if number is None:
             raise NpuRefused(f"{SEGMENT_FAILED}: chip {chip_name(self._kind, place.start)} has no number left for a slice")
         entry = Entry(Place(place.card, place.profile, number), owner, Phase.MAKING, ids)

@@ -27,6 +27,7 @@ from pumice.devices.ascend_mindcluster.node.allocator import answer
 from pumice.devices.ascend_mindcluster.node.keeper import ChipKeeper, State, foreign
 from pumice.model.amount import MIB
 from pumice.model.errors import PumiceError
+from pumice.model.hardware.npu import driver_chips
 from pumice.node.claims import ClaimShare, Holdings, Json, PreparedClaim, annotated
 from pumice.ports.cards import CardReading, Cards, CardsUnavailable
 from pumice.ports.clock import Clock
@@ -101,7 +102,7 @@ class NodeClaims(Driver):
         """``readings``: the measurements of this machine's chips."""
         files = ChipFiles(settings.hook_path, settings.cdi_folder, settings.node_name, self._number)
         super().__init__(settings, cluster, clock, watch, names.NPU_CLAIM_DRIVER, files)
-        self._keeper = ChipKeeper("NPU", vnpus, FileJournal(settings.hook_path / "claims.json"))
+        self._keeper = ChipKeeper("NPU", vnpus, FileJournal(settings.hook_path / "claims.json"), slices=self._slices)
         self._vnpus, self._readings = vnpus, readings
         self._failed: Mapping[Place, str] = {}
         self._cut: Mapping[str, str] = {}
@@ -109,6 +110,9 @@ class NodeClaims(Driver):
 
     def _number(self, uuid: str) -> int:
         return next((card.minor for card in self.watch.facts if card.uuid == uuid), -1)
+
+    def _slices(self, uuid: str) -> int:
+        return next((driver_chips()[card.name].slices for card in self.watch.facts if card.uuid == uuid), 0)
 
     def specs(self, taints: Mapping[str, Sequence[str]], generation: int) -> Sequence[Json]:
         return claims.slice_specs(self.node, self.watch.facts, taints, generation)

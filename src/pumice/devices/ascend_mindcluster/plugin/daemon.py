@@ -71,7 +71,7 @@ def need_chips(found: Collection[str], products: Iterable[str] = ()) -> SliceKin
     """Return the kind that is cut on demand. Raises BadInput where the driver lists none, or two chips on one card (the Atlas
     300I Duo)."""
     kinds = slice_kinds().values()
-    if pairs := [product for product in products if any(kind.paired in product for kind in kinds)]:
+    if pairs := [product for product in products if any(kind.paired and kind.paired in product for kind in kinds)]:
         raise BadInput(f"{pairs[0]}: two chips on one card are not cut on demand; --mode hami shares them")
     for kind in kinds:
         if kind.driver in found:
@@ -87,7 +87,7 @@ def mindcluster(
     """The chips as the plugin server takes them. ``cards`` and ``vnpus`` are the driver's unless given."""
     driver = vnpus or DcmiVnpus(settings.dcmi)
     journal = FileJournal(settings.journal / f"{kind.name}.cut.json")
-    keeper = ChipKeeper(kind.name, driver, journal, settings.sweep, dry=settings.dry_run)
+    keeper = ChipKeeper(kind.name, driver, journal, settings.sweep, dry=settings.dry_run, slices=lambda _: kind.slices)
     claimed = partial(held_by_claims, settings.booking_dirs)
     chips = ChipAllocator(settings.node_name, kind, driver_chips()[kind.driver].size.cores, claimed)
 

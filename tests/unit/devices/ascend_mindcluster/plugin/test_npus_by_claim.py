@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,7 +22,7 @@ from pumice.devices.ascend_mindcluster.plugin.claim_daemon import NodeClaims, Se
 from pumice.metrics.claims import claim_uses
 from pumice.metrics.monitor import PodUse, of_claim
 from pumice.metrics.text import render
-from pumice.ports.cards import CardReading
+from pumice.ports.cards import CardFacts, CardReading
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Cluster
 from pumice.ports.slices import Vnpu
@@ -96,6 +97,25 @@ async def refused(driver: NodeClaims, name: str) -> str:
     found = await driver.prepare(key(name))
     assert isinstance(found, str)
     return found
+
+
+class Large(Npus):
+    """Chips that take sixteen slices."""
+
+    def facts(self) -> tuple[CardFacts, ...]:
+        return tuple(replace(card, name="910A") for card in super().facts())
+
+
+def test_a_chip_that_takes_sixteen_slices_gives_more_than_eight_by_claim(tmp_path: Path) -> None:
+    here = Here(tmp_path, Large(), Api(**{f"c{at}": f"npu-0-vir02-{at}" for at in range(9)}))
+
+    async def play() -> None:
+        driver = await here.started()
+        for name in here.api.claims:
+            await given(driver, name)
+        assert here.made() == dict.fromkeys(range(100, 109), "vir02")
+
+    asyncio.run(play())
 
 
 def test_a_slice_is_made_for_a_claim_given_by_cdi_and_goes_with_it(tmp_path: Path) -> None:
