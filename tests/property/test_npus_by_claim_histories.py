@@ -18,6 +18,7 @@ from tests.unit.devices.ascend_mindcluster.plugin.test_npus_by_claim import Api,
 from pumice.adapters.bookings import claims as book
 from pumice.adapters.journal import FileJournal
 from pumice.devices.ascend_mindcluster.node.claims import parts
+from pumice.wire.our_devices import NPU_CLAIMS
 
 HISTORIES, STEPS = 15, 40
 SEED = chosen_seed()
@@ -89,7 +90,7 @@ class Life:
         elif deed == "restart":
             self.driver = await self.here.started()
         elif deed in ("journal", "book"):
-            path = self.folder / ("vnpu/claims.json" if deed == "journal" else f"run/{book.NPU_BOOK}")
+            path = self.folder / ("vnpu/claims.json" if deed == "journal" else f"run/{NPU_CLAIMS.book}")
             if path.exists():
                 path.write_text('{"ver')
             if self.rng.random() < 0.3:
@@ -126,7 +127,7 @@ class Life:
             assert await self.driver.unprepare(key(name)) == ""
         await self.driver.put_right()
         assert not any(self.npus.made.values())
-        assert book.prepared(self.folder / "run", book.NPU_BOOK) == []
+        assert book.prepared(self.folder / "run", NPU_CLAIMS.book) == []
 
 
 @pytest.mark.parametrize("at", range(HISTORIES))

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from pumice.wire import names
+from pumice.wire.our_devices import CARDS, CHIPS, GPUSHARE, HAMI_NPUS, MINDCLUSTER, OUR_DEVICES, VGPU
 
 
 class Role(StrEnum):
@@ -32,8 +33,6 @@ class Maker(StrEnum):
     HUAWEI = "MindCluster"
 
 
-CARDS: Final = "NVIDIA's cards"
-CHIPS: Final = "Ascend's chips"
 HAMI_SCHEDULER: Final = "hami-scheduler"
 HAMI_WEBHOOK: Final = names.HAMI_DOMAIN
 """The end of the names of HAMi's webhooks, and the domain of the label by which objects pass them by."""
@@ -63,19 +62,15 @@ OUR_ROLES: Final = {"scheduler": Role.SCHEDULER, "controller": Role.CONTROLLER, 
                     "device-plugin": Role.PLUGIN, "monitor": Role.MONITOR}  # fmt: skip
 OUR_ACCOUNTS: Final = ("volcano-", "hami-ascend", "ascend-mindcluster")
 """Beginnings of the names of our manifests' accounts."""
-OUR_PLUGINS: Final = {
-    "nvidia": (CARDS, names.VGPU_NUMBER), "gpushare": (CARDS, names.GPU_MEMORY),
-    "ascend": (CHIPS, f"{names.HUAWEI}Ascend*"), "mindcluster": (CHIPS, f"{names.HUAWEI}npu-core"),
-}  # fmt: skip
 VOLCANOS: Final = {"vc-scheduler": Role.SCHEDULER, "vc-controller-manager": Role.CONTROLLER,
                    "vc-webhook-manager": Role.ADMISSION}  # fmt: skip
 PLUGINS: Final = {
     # the image's last word: whose it is, and what it hands out
-    "volcano-vgpu-device-plugin": (Maker.VOLCANO, CARDS, names.VGPU_NUMBER),
-    "volcano-device-plugin": (Maker.VOLCANO, CARDS, names.GPU_MEMORY),
+    "volcano-vgpu-device-plugin": (Maker.VOLCANO, CARDS, VGPU.resource),
+    "volcano-device-plugin": (Maker.VOLCANO, CARDS, GPUSHARE.resource),
     "k8s-device-plugin": (Maker.NVIDIA, CARDS, names.WHOLE_GPU),
-    "ascend-device-plugin": (Maker.HAMI, CHIPS, f"{names.HUAWEI}Ascend*"),
-    "ascend-k8sdeviceplugin": (Maker.HUAWEI, CHIPS, f"{names.HUAWEI}npu-core"),
+    "ascend-device-plugin": (Maker.HAMI, CHIPS, HAMI_NPUS.resource),
+    "ascend-k8sdeviceplugin": (Maker.HUAWEI, CHIPS, MINDCLUSTER.resource),
 }  # fmt: skip
 
 
@@ -115,10 +110,11 @@ def _ours(words: Sequence[str]) -> Program | None:
     role = OUR_ROLES[words[0]]
     if role is Role.PLUGIN:
         device_type = words[1] if len(words) > 1 else ""
-        devices, resource = OUR_PLUGINS.get(device_type, ("", ""))
-        if device_type == "gpushare" and "--gpu-strategy=number" in words:
-            resource = names.GPU_NUMBER
-        return Program(Maker.OURS, role, f"device-plugin {device_type}", devices=devices, resource=resource) if devices else None
+        ours = next((one for one in OUR_DEVICES if one.word == device_type), None)
+        if ours is None:
+            return None
+        resource = names.GPU_NUMBER if ours is GPUSHARE and "--gpu-strategy=number" in words else ours.resource
+        return Program(Maker.OURS, role, f"device-plugin {device_type}", devices=ours.devices, resource=resource)
     taken = _flags(words, "--scheduler-name") or (names.SCHEDULER_NAME,) if role is Role.SCHEDULER else ()
     elects = role not in (Role.SCHEDULER, Role.CONTROLLER) or "--leader-elect" in words
     return Program(Maker.OURS, role, words[0], taken, elects)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pumice.model.errors import BadInput, nearest
 from pumice.wire.document import Document, read_document
+from pumice.wire.our_devices import CARDS, OUR_DEVICES
 from pumice.wire.without_effect import What, rows
 
 # -- The words of ``volcano-scheduler.conf`` --------------------------------------------------------------------------
@@ -55,11 +56,11 @@ PLUGIN_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "binpack": ("binpack.weight", "binpack.cpu", "binpack.memory", "binpack.resources", "binpack.resources.*"),
     "overcommit": ("overcommit-factor",),
     "deviceshare": (
-        "deviceshare.VGPUEnable", "deviceshare.GPUSharingEnable", "deviceshare.GPUNumberEnable",
+        *(switch for one in OUR_DEVICES if one.devices == CARDS for switch in one.switches),
         "deviceshare.NodeLockEnable", "deviceshare.SchedulePolicy", "deviceshare.ScheduleWeight",
         "deviceshare.KnownGeometriesCMName", "deviceshare.KnownGeometriesCMNamespace",
         "deviceshare.KnowGeometriesCMName", "deviceshare.KnowGeometriesCMNamespace", "deviceshare.GPUExclusiveRules",
-        "deviceshare.AscendMindClusterVNPUEnable", "deviceshare.AscendHAMiVNPUEnable", "pumice.*",
+        *(switch for one in OUR_DEVICES if one.devices != CARDS for switch in one.switches), "pumice.*",
     ),
     "capacity": ("ancestorReclaimLevel", "capacity.DynamicResourceAllocationEnable", "capacity.DRAConsumableCapacityEnable"),
     "sla": ("sla-waiting-time",), "resourcequota": (), "usage": ("*",),

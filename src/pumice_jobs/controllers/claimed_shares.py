@@ -12,7 +12,8 @@ from pumice.claims.objects import Device, ResourceSlice, Result
 from pumice.claims.reading import devices_held
 from pumice.model.hardware.npu import shipped_chips
 from pumice.wire.held_shares import Share
-from pumice.wire.names import CLAIM_DRIVERS, HUAWEI, NPU_CLAIM_DRIVER
+from pumice.wire.names import HUAWEI
+from pumice.wire.our_devices import CLAIM_DRIVERS
 
 Json = Mapping[str, Any]
 Pool = tuple[str, str]
@@ -57,17 +58,16 @@ class Published:
 
     def _parts(self, device: Device, held: Result) -> tuple[str, float, float]:
         """Kind, and the parts of its card's memory and cores."""
-        if held.driver == NPU_CLAIM_DRIVER:
-            return "npu", *self._drawn(device, held, "memory", "ai-cores")
         if device.allow_multiple_allocations:
             memory, cores = (
                 _part(held.consumed_capacity.get(name), device.capacity[name].value) if name in device.capacity else 1.0
                 for name in ("memory", "cores")
             )
             return "vgpu", memory, cores
-        if attribute_of(device, held.driver, f"{held.driver}/profile") is None:
-            return "whole", 1.0, 1.0
-        return "mig", *self._drawn(device, held, "memory", "compute-slices")
+        driver = CLAIM_DRIVERS[held.driver]
+        if attribute_of(device, held.driver, f"{held.driver}/{driver.cut}") is None:
+            return driver.whole, 1.0, 1.0
+        return driver.part, *self._drawn(device, held, "memory", driver.cores)
 
     def _drawn(self, device: Device, held: Result, *counters: str) -> tuple[float, float]:
         """The parts of its card by what it draws of the card's counters, of memory and of cores."""
@@ -85,14 +85,13 @@ def _model(device: Device, driver: str) -> str:
     product = attribute_of(device, driver, f"{driver}/productName")
     if product is None:
         return driver
-    if driver != NPU_CLAIM_DRIVER:
-        return f"NVIDIA-{product[1]}"
-    return next((chip.word for chip in shipped_chips(HUAWEI) if chip.name == product[1]), f"Ascend{product[1]}")
+    word = next((chip.word for chip in shipped_chips(HUAWEI) if chip.name == product[1]), "")
+    return word or f"{CLAIM_DRIVERS[driver].maker}{product[1]}"
 
 
 def held_of(claim: Json) -> Iterator[Result]:
     """The devices of our drivers that a claim holds."""
-    return (one for one in devices_held(claim) if one.driver in (*CLAIM_DRIVERS, NPU_CLAIM_DRIVER) and not one.admin_access)
+    return (one for one in devices_held(claim) if one.driver in CLAIM_DRIVERS and not one.admin_access)
 
 
 def _part(amount: Fraction | None, whole: Fraction) -> float:

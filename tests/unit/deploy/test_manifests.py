@@ -18,6 +18,7 @@ from pumice.wire.device_config import NvidiaConfig
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.node_config import parse_node_config, parse_npu_node_config
 from pumice.wire.npu_config import shipped
+from pumice.wire.our_devices import CLAIM_DRIVERS
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 FOLDER = Path(str(files("pumice"))) / "manifests"
@@ -169,6 +170,13 @@ def test_policies_name_the_accounts_of_the_plugins(policy):
     text = (FOLDER / policy).read_text("utf-8")
     named = {account for account in accounts if f"'system:serviceaccount:kube-system:{account}'" in text}
     assert named == accounts
+
+
+def test_each_driver_of_claims_has_its_manifest_with_a_class_of_its_name_and_may_write_its_slices():
+    for driver in set(CLAIM_DRIVERS.values()):
+        assert the(driver.manifest, "DeviceClass", driver.names[0])
+    (text,) = re.findall(r"variables\.its\.driver in \[(.*)\]", (FOLDER / "own-node.yml").read_text("utf-8"))
+    assert sorted(text.replace("'", "").split(", ")) == sorted(CLAIM_DRIVERS)
 
 
 def test_the_monitor_is_let_near_neither_pods_nor_the_kubelet_and_mig_rights_are_nobodys_until_they_are_given():

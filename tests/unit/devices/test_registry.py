@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 import pumice
+import pumice_jobs
 from pumice.devices.device_type import DeviceType
 from pumice.devices.registry import DEVICE_TYPES
 
 ROOT = Path(pumice.__file__).parent
+JOBS = Path(pumice_jobs.__file__).parent
 FOLDERS = sorted(path.parent.name for path in (ROOT / "devices").glob("*/device_type.py"))
 ALLOWED = re.compile(r"devices/registry\.py|wire/.*|manifests/.*")
 """Where a type may be named: the list of all, its words, and what is applied to a cluster."""
@@ -22,9 +24,9 @@ OUTSIDE = {
     "nvidia_gpushare": r"devices\.nvidia_gpushare",
 }
 WORDS = [
-    ("mindcluster", "ascend_hami device_reports held_shares mindcluster names programs scheduler_conf variables"),
+    ("mindcluster", "ascend_hami device_reports held_shares mindcluster names our_devices programs variables"),
     ("ascend_hami", "held_shares mindcluster"),
-    ("gpushare", "held_shares names nvidia_gpushare programs"),
+    ("gpushare", "held_shares names nvidia_gpushare our_devices programs"),
 ]
 """The modules of ``wire`` that name a type. One that needs no longer to goes from here; none is added."""
 
@@ -42,6 +44,29 @@ def test_no_other_room_names_a_type(name: str) -> None:
         if path.suffix in (".py", ".toml") and not where.startswith(f"devices/{name}/") and not ALLOWED.fullmatch(where):
             found += [where] if re.search(OUTSIDE[name], path.read_text("utf-8")) else []
     assert found == (["devices/ascend_mindcluster/plugin/command.py"] if name == "ascend_hami" else [])
+
+
+NPUS = re.compile(r"(?i)(?<![a-z])v?npus?(?![a-z])|huawei|ascend(?!ing)|(?<![a-z])(dcmi|310p)")
+NAMES_NPUS = """
+    __init__ adapters/dcmi/__init__ adapters/dcmi/cards adapters/dcmi/driver adapters/load adapters/region/reader
+    apps/doctor/cluster/configuration apps/doctor/cluster/look apps/node/npu_metrics audit/auditor cli/burn cli/main
+    devices/convert/config_maps devices/layout devices/lint/__init__ devices/lint/devices devices/unowned metrics/npu model/cards
+    model/errors model/hardware/npu ports/slices scheduler/cycle/status
+    admission/tenants apps/controller/share_hours controllers/claimed_shares controllers/job/plugins/frameworks
+"""
+"""The modules that know of NPUs, beside their folders and the words: their driver and its port, facts of chips, an auditor that
+knows no table of ours, pages that both modes serve, and HAMi's ConfigMaps. One that needs no longer to goes from here."""
+
+
+def test_no_more_rooms_know_of_npus_than_today() -> None:
+    allowed = re.compile(rf"devices/ascend_.*|{ALLOWED.pattern}")
+    found = [
+        where.removesuffix(".py")
+        for root in (ROOT, JOBS)
+        for path in sorted(root.rglob("*.py"))
+        if not allowed.fullmatch(where := path.relative_to(root).as_posix()) and NPUS.search(path.read_text("utf-8"))
+    ]
+    assert found == NAMES_NPUS.split()
 
 
 @pytest.mark.parametrize(("name", "modules"), WORDS)

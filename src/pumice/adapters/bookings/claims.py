@@ -19,10 +19,10 @@ from pumice.adapters.bookings.processes import boot
 from pumice.adapters.regular_files import content_of, replace_file, try_lock
 from pumice.model.errors import BadInput, Unavailable
 from pumice.node.claims import PreparedClaim
+from pumice.wire.our_devices import CARD_CLAIMS, CLAIM_DRIVERS
 
-BOOK: Final = "claims.json"
-NPU_BOOK: Final = "npu-claims.json"
-DRIVERS: Final = {BOOK: "nvidia", NPU_BOOK: "ascend"}
+BOOK: Final = CARD_CLAIMS.book
+DRIVERS: Final = {driver.book: driver.word for driver in CLAIM_DRIVERS.values()}
 """By the files of the drivers of one node, each of which has a lock beside it, who writes them."""
 ANY: Final = ""
 """Stands for every card, where it is not known which ones are held."""

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from pumice.adapters.regular_files import content_of
-from pumice.wire.names import GPU_MEMORY, HUAWEI
+from pumice.wire.names import GPU_MEMORY
 
 log = logging.getLogger("pumice.kubelet")
 
@@ -99,9 +99,9 @@ def card_holders(directory: Path) -> frozenset[str]:
     return frozenset(entry.pod_uid for entry in _entries(directory) or () if _is_of_cards(entry))
 
 
-def npu_holders(directory: Path) -> frozenset[str]:
-    """UIDs of the pods that hold Ascend NPUs or parts of them."""
-    return frozenset(entry.pod_uid for entry in _entries(directory) or () if entry.resource_name.startswith(HUAWEI))
+def holders_of(directory: Path, maker: str) -> frozenset[str]:
+    """UIDs of the pods that hold some of a maker's resources, whose names begin so."""
+    return frozenset(entry.pod_uid for entry in _entries(directory) or () if entry.resource_name.startswith(maker))
 
 
 def claims_held(kubelet: Path) -> frozenset[str] | None:

@@ -11,6 +11,7 @@ from pumice.wire import names
 from pumice.wire.ascend_hami import allocated_key, parse_npu_devices, parse_npu_register
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.objects import Node, Pod
+from pumice.wire.our_devices import HAMI_NPUS
 
 if TYPE_CHECKING:
     from pumice.devices.protocol import DeviceSharing
@@ -35,7 +36,7 @@ def _by_memory(node: str, word: str, register: str, pods: Sequence[Pod]) -> list
     return rows
 
 
-SWITCH = "deviceshare.AscendHAMiVNPUEnable"
+(SWITCH,) = HAMI_NPUS.switches
 
 
 def device_types(config: DeviceConfig | None, settings: Settings) -> list[DeviceSharing]:
@@ -53,7 +54,7 @@ def remarks(settings: Settings, config: DeviceConfig | None) -> Iterator[str]:
 ASCEND_HAMI = DeviceType(
     (
         Switch(
-            SWITCH, f"{names.HUAWEI}Ascend*", device_types,
+            SWITCH, HAMI_NPUS.resource, device_types,
             ("deviceshare.SchedulePolicy", "deviceshare.ScheduleWeight", "deviceshare.KnownGeometriesCMName",
              "deviceshare.KnowGeometriesCMName"),
             complete=False,

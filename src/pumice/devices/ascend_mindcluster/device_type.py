@@ -9,10 +9,10 @@ from pumice.devices.ascend_mindcluster.arguments import CoreArguments
 from pumice.devices.device_type import CardRow, CardTenant, DeviceType, PluginCommand, Switch
 from pumice.devices.settings import Settings
 from pumice.model.hardware.npu import SliceKind, slice_kinds
-from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
 from pumice.wire.mindcluster import BASE_DEVICES, NPU_CORE, SERVER_TYPE, chip_name, parse_assignment, parse_base_devices
 from pumice.wire.objects import Node, Pod
+from pumice.wire.our_devices import HAMI_NPUS, MINDCLUSTER
 
 if TYPE_CHECKING:
     from pumice.devices.protocol import DeviceSharing
@@ -40,7 +40,7 @@ def _rows_of(kind: SliceKind, node: Node, pods: Sequence[Pod]) -> list[CardRow]:
     return list(rows.values())
 
 
-_SWITCH, _OTHER = "deviceshare.AscendMindClusterVNPUEnable", "deviceshare.AscendHAMiVNPUEnable"
+(_SWITCH,), (_OTHER,) = MINDCLUSTER.switches, HAMI_NPUS.switches
 
 
 def device_types(config: DeviceConfig | None, settings: Settings) -> list[DeviceSharing]:
@@ -52,7 +52,7 @@ def device_types(config: DeviceConfig | None, settings: Settings) -> list[Device
 ASCEND_MINDCLUSTER = DeviceType(
     (
         Switch(
-            _SWITCH, f"{names.HUAWEI}npu-core", device_types,
+            _SWITCH, MINDCLUSTER.resource, device_types,
             ("deviceshare.ScheduleWeight", "pumice.NpuPolicy", "pumice.AvoidUnhealthyHosts"),
             complete=False,
             excludes={_OTHER: f"{_OTHER} and {_SWITCH} cannot both be true: they cut the same chips for two node plugins "

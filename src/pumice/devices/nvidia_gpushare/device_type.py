@@ -8,12 +8,13 @@ from pumice.devices.device_type import DeviceType, PluginCommand, Switch
 from pumice.devices.settings import Settings
 from pumice.wire import names
 from pumice.wire.device_config import DeviceConfig
+from pumice.wire.our_devices import GPUSHARE, VGPU
 
 if TYPE_CHECKING:
     from pumice.devices.protocol import DeviceSharing
 
-SHARING, NUMBER = "deviceshare.GPUSharingEnable", "deviceshare.GPUNumberEnable"
-_REPLACED = {"deviceshare.VGPUEnable": "{key} and deviceshare.VGPUEnable cannot both be true; vGPU replaces the legacy sharing"}
+SHARING, NUMBER = GPUSHARE.switches
+_REPLACED = {VGPU.switches[0]: f"{{key}} and {VGPU.switches[0]} cannot both be true; vGPU replaces the legacy sharing"}
 
 
 def by_memory(config: DeviceConfig | None, settings: Settings) -> list[DeviceSharing]:
@@ -30,7 +31,7 @@ def whole_cards(config: DeviceConfig | None, settings: Settings) -> list[DeviceS
 
 NVIDIA_GPUSHARE = DeviceType(
     (
-        Switch(SHARING, names.GPU_MEMORY, by_memory, aliases=("predicate.GPUSharingEnable",), excludes=_REPLACED),
+        Switch(SHARING, GPUSHARE.resource, by_memory, aliases=("predicate.GPUSharingEnable",), excludes=_REPLACED),
         Switch(NUMBER, names.GPU_NUMBER, whole_cards, aliases=("predicate.GPUNumberEnable",),
                excludes={SHARING: f"{SHARING} and {{key}} cannot both be true; keep one of them", **_REPLACED}),
     ),

@@ -14,6 +14,7 @@ from pumice.wire.device_config import DeviceConfig
 from pumice.wire.nvidia_gpushare import parse_index
 from pumice.wire.nvidia_vgpu import device_of, parse_pod_devices, parse_register
 from pumice.wire.objects import Node, Pod
+from pumice.wire.our_devices import VGPU
 from pumice.wire.quantity import round_up
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def device_types(config: DeviceConfig | None, settings: Settings) -> list[Device
 NVIDIA_VGPU = DeviceType(
     (
         Switch(
-            "deviceshare.VGPUEnable", names.VGPU_NUMBER, device_types,
+            VGPU.switches[0], VGPU.resource, device_types,
             ("deviceshare.SchedulePolicy", "deviceshare.ScheduleWeight", "deviceshare.GPUExclusiveRules", "pumice.MigPolicy",
              "deviceshare.KnownGeometriesCMName", "deviceshare.KnowGeometriesCMName"),
             aliases=("predicate.VGPUEnable",),

@@ -27,8 +27,9 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource, WatchEvent
 from pumice.wire import kinds, volcano
 from pumice.wire.batch import CRON_JOBS, JOB_KIND, JOB_TEMPLATES, Job, JobPod, LabelledPod
-from pumice.wire.names import CLAIM_DRIVERS, CONTROLLER_NAME, JOB_NAME, NPU_CLAIM_DRIVER, SHARE_CLAIMS
+from pumice.wire.names import CONTROLLER_NAME, JOB_NAME, SHARE_CLAIMS
 from pumice.wire.objects import Pod, PodSpec, PodStatus, decode
+from pumice.wire.our_devices import CLAIM_DRIVERS
 from pumice.wire.volcano import Command, PodGroup, PriorityClass, Queue
 from pumice.wire.without_effect import Row, What, rows
 from pumice_jobs.apps.controller import discovery, ended_groups, jobs, queues, share_claims
@@ -211,7 +212,7 @@ class Controller:
         if self.settings.share_hours:
             yield Watch("nodes", kinds.NODES, self.share_hours.on_node, AccountedNode)
             yield Watch("bound pods", kinds.PODS, self.share_hours.on_pod, AccountedPod, fields=BOUND_PODS)
-            for driver in (*CLAIM_DRIVERS, NPU_CLAIM_DRIVER):
+            for driver in CLAIM_DRIVERS:
                 yield Watch(f"slices of {driver}", kinds.RESOURCE_SLICES, self.share_hours.on_slice,
                             fields=f"spec.driver={driver}", optional=True)  # fmt: skip
             yield Watch("claims", kinds.RESOURCE_CLAIMS, self.share_hours.on_claim, optional=True)

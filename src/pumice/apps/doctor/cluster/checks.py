@@ -14,7 +14,8 @@ from pumice.apps.doctor.cluster.facts import ClusterFacts, PluginPod, Workload, 
 from pumice.apps.doctor.cluster.kinds import kinds
 from pumice.node.findings import Check, Finding, State
 from pumice.wire import names
-from pumice.wire.programs import CHIPS, HAMI_IGNORE, HAMI_WEBHOOK, Maker, Role
+from pumice.wire.our_devices import CHIPS
+from pumice.wire.programs import HAMI_IGNORE, HAMI_WEBHOOK, Maker, Role
 
 BAD, WARNING, UNKNOWN = State.BAD, State.WARNING, State.UNKNOWN
 POLICIES_SINCE: Final = 30

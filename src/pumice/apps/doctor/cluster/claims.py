@@ -16,14 +16,15 @@ from pumice.node.findings import Finding, State
 from pumice.wire import names
 from pumice.wire.kubernetes import DEVICES
 from pumice.wire.objects import condition
+from pumice.wire.our_devices import CARD_CLAIMS, CLAIM_DRIVERS
 from pumice.wire.programs import Maker, Role
 
 BAD, WARNING = State.BAD, State.WARNING
 PLURALS: Final = ("deviceclasses", "resourceslices", "resourceclaims", "resourceclaimtemplates")
-MANIFEST: Final = "kubectl apply -f deploy/manifests/pumice-dra-driver.yml"
-CLASS: Final = names.CLAIM_DRIVER
-DRIVERS: Final = {names.CLAIM_DRIVER: MANIFEST, names.NPU_CLAIM_DRIVER: MANIFEST.replace(".yml", "-npu.yml")}
+DRIVERS: Final = {driver.names[0]: f"kubectl apply -f deploy/manifests/{driver.manifest}" for driver in CLAIM_DRIVERS.values()}
 """Ours, and how each is installed with its classes; the one for all of a device has the driver's name."""
+CLASS: Final = CARD_CLAIMS.names[0]
+MANIFEST: Final = DRIVERS[CLASS]
 SHOWN: Final = 3
 CLOSED: Final = {f"{driver}/{key}": why for driver in DRIVERS for key, why in (
     ("device-plugin", "pods with annotated shares are there"), ("unhealthy", "they are sick, or cannot be cut"))}  # fmt: skip

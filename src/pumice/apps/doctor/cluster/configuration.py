@@ -15,7 +15,8 @@ from pumice.node.findings import ConfigText, Finding, State
 from pumice.scheduler.plugins.deviceshare import device_arguments
 from pumice.wire import names
 from pumice.wire.node_config import parse_node_config, parse_npu_node_config
-from pumice.wire.programs import CARDS, GPU_PRESENT, Maker, Role
+from pumice.wire.our_devices import CARDS
+from pumice.wire.programs import GPU_PRESENT, Maker, Role
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 
 BAD, WARNING = State.BAD, State.WARNING

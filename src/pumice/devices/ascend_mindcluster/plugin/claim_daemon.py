@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pumice.adapters.bookings.claims import NPU_BOOK
 from pumice.adapters.dcmi import DcmiCards, DcmiVnpus
 from pumice.adapters.journal import FileJournal
-from pumice.adapters.kubelet.checkpoint import npu_holders
+from pumice.adapters.kubelet.checkpoint import holders_of
 from pumice.apps.node.card_watch import CardWatch
 from pumice.apps.node.claim_files import ClaimFiles
 from pumice.apps.node.node_claims import ClaimSettings, in_thread, serve_claims
@@ -34,6 +33,7 @@ from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 from pumice.ports.slices import NpuRefused, Place, Vnpus
 from pumice.wire import cdi, names
+from pumice.wire.our_devices import NPU_CLAIMS
 
 log = logging.getLogger("pumice.node")
 
@@ -91,7 +91,7 @@ class _Holders:
 class NodeClaims(Driver):
     """The claims of one node's chips."""
 
-    book = NPU_BOOK
+    book = NPU_CLAIMS.book
     taints = (f"{names.NPU_CLAIM_DRIVER}/unhealthy", f"{names.NPU_CLAIM_DRIVER}/device-plugin",
               f"{names.NPU_CLAIM_DRIVER}/program")  # fmt: skip
 
@@ -121,7 +121,7 @@ class NodeClaims(Driver):
         return claims.prepare(claim, uid, self.node, self.watch.facts, holdings)
 
     async def annotated(self, pods: Sequence[Json]) -> dict[str, str]:
-        holders = npu_holders(self.kubelet_dir / "device-plugins")
+        holders = holders_of(self.kubelet_dir / "device-plugins", names.HUAWEI)
         return {**self._cut, **annotated(pods, partial(claims.chips_of, self.node, self.watch.facts), holders)}
 
     def serves(self, resource: str) -> bool:

@@ -27,6 +27,7 @@ from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Cluster
 from pumice.ports.slices import Vnpu
 from pumice.wire.kinds import PODS, RESOURCE_CLAIMS
+from pumice.wire.our_devices import NPU_CLAIMS
 
 MINDCLUSTER = {"huawei.com/npu-core": "0-vir02"}
 HAMI = {"hami.io/vgpu-node": "n1", "hami.io/Ascend310P-devices-allocated": f"{U[0]},Ascend310P,3072,0:;"}
@@ -192,7 +193,7 @@ def test_a_driver_that_is_killed_at_any_step_leaves_no_slice_without_a_claim(
             with pytest.raises(Killed):
                 await (await here.started()).prepare(key("a"))
         driver = await here.started()
-        told = {one.uid for one in book.prepared(tmp_path / "run", book.NPU_BOOK)}
+        told = {one.uid for one in book.prepared(tmp_path / "run", NPU_CLAIMS.book)}
         assert len(here.made()) == len(told)
         await given(driver, "a")
         assert here.made() == {int(here.env("a")[0]["ASCEND_VISIBLE_DEVICES"]): "vir04"}
@@ -252,7 +253,7 @@ def test_what_exceeds_a_chip_is_refused_by_name_whatever_was_allocated(
         await given(driver, "a")
         if why:
             assert re.search(why, await refused(driver, "b"))
-            assert [one.uid for one in book.prepared(tmp_path / "run", book.NPU_BOOK)] == ["a"]
+            assert [one.uid for one in book.prepared(tmp_path / "run", NPU_CLAIMS.book)] == ["a"]
         else:
             await given(driver, "b")
 
@@ -276,7 +277,7 @@ def test_what_the_driver_refuses_is_the_answer_and_leaves_nothing_behind(tmp_pat
     async def play() -> None:
         driver = await here.started()
         assert "check aicore num failed" in await refused(driver, "a")
-        assert book.prepared(tmp_path / "run", book.NPU_BOOK) == []
+        assert book.prepared(tmp_path / "run", NPU_CLAIMS.book) == []
         here.npus.refused.clear()
         await driver.reconcile()
         await given(driver, "a")
