@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from kit.installing import CHART, refusal, rendered
+from kit.manifests import manifest
 
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Json
@@ -295,6 +296,10 @@ def test_the_page_is_there_where_it_is_asked_for_and_only_its_own_port_is_reache
     assert "pumice-web" not in found.names("PodMonitor")
 
 
+def classes_of(name: str) -> list[str]:
+    return sorted(obj["metadata"]["name"] for obj in manifest(name) if obj["kind"] == "DeviceClass")
+
+
 def test_the_driver_of_claims_is_there_where_it_is_asked_for_and_goes_where_it_is_sent() -> None:
     assert "pumice-dra-driver" not in plain().names("DaemonSet")
     assert plain().names("DeviceClass") == []
@@ -309,12 +314,12 @@ def test_the_driver_of_claims_is_there_where_it_is_asked_for_and_goes_where_it_i
     assert container["args"][-2:] == ["--worlds=both", "--log-level=debug"]
     assert container["env"][-1] == {"name": "CDI_ROOT", "value": "/etc/cdi"}
     assert found("DaemonSet", "pumice-dra-driver")["spec"]["updateStrategy"] == {"type": "OnDelete"}
-    assert found.names("DeviceClass") == ["gpu.pumice.io", "mig.gpu.pumice.io", "whole.gpu.pumice.io"]
+    assert found.names("DeviceClass") == classes_of("pumice-dra-driver.yml")
     npus = Rendering({"draDriver": {"npus": True, "resources": LIMITS, "nodeSelector": {"more": "yes"}}})
     assert set(npus.names("DaemonSet")) - set(plain().names("DaemonSet")) == {"pumice-dra-driver-npu"}
     assert npus.pod("pumice-dra-driver-npu")["nodeSelector"] == {"pumice.io/claims": "on", "ascend": "on", "more": "yes"}
     assert npus.container("pumice-dra-driver-npu")["resources"] == LIMITS
-    assert npus.names("DeviceClass") == ["npu.pumice.io", "vnpu.pumice.io"]
+    assert npus.names("DeviceClass") == classes_of("pumice-dra-driver-npu.yml")
     cutting = Rendering({"draDriver": {"enabled": True, "cutMig": True}}).container("pumice-dra-driver")
     assert cutting["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
     assert {"name": "NVIDIA_MIG_CONFIG_DEVICES", "value": "all"} in cutting["env"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from kit.manifests import manifest
 
 from pumice.cli.main import load
@@ -177,6 +178,13 @@ def test_each_driver_of_claims_has_its_manifest_with_a_class_of_its_name_and_may
         assert the(driver.manifest, "DeviceClass", driver.names[0])
     (text,) = re.findall(r"variables\.its\.driver in \[(.*)\]", (FOLDER / "own-node.yml").read_text("utf-8"))
     assert sorted(text.replace("'", "").split(", ")) == sorted(CLAIM_DRIVERS)
+
+
+def test_the_examples_have_the_classes_of_the_drivers():
+    files = dict.fromkeys(driver.manifest for driver in CLAIM_DRIVERS.values())
+    shipped = [obj for name in files for obj in manifest(name) if obj["kind"] == "DeviceClass"]
+    classes = Path(__file__).parents[3] / "examples/claims/classes.yaml"
+    assert list(yaml.safe_load_all(classes.read_text("utf-8"))) == shipped
 
 
 def test_the_monitor_is_let_near_neither_pods_nor_the_kubelet_and_mig_rights_are_nobodys_until_they_are_given():

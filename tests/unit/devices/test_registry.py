@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 import pumice
 import pumice_jobs
 from pumice.devices.device_type import DeviceType
-from pumice.devices.registry import DEVICE_TYPES
+from pumice.devices.registry import ALIASES, ARGUMENTS, DEVICE_TYPES
+from pumice.wire.scheduler_conf import PLUGIN_ARGUMENTS
 
 ROOT = Path(pumice.__file__).parent
 JOBS = Path(pumice_jobs.__file__).parent
@@ -44,6 +46,19 @@ def test_no_other_room_names_a_type(name: str) -> None:
         if path.suffix in (".py", ".toml") and not where.startswith(f"devices/{name}/") and not ALLOWED.fullmatch(where):
             found += [where] if re.search(OUTSIDE[name], path.read_text("utf-8")) else []
     assert found == (["devices/ascend_mindcluster/plugin/command.py"] if name == "ascend_hami" else [])
+
+
+def test_a_scheduler_reads_each_argument_that_a_type_declares() -> None:
+    read = {key for key in PLUGIN_ARGUMENTS["deviceshare"] if not key.endswith("*")}
+    declared = {key for key in (*ARGUMENTS, *ALIASES) if key.startswith("deviceshare.")}
+    assert read == declared
+
+
+def test_the_contracts_of_imports_name_each_folder() -> None:
+    contracts = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    lists = [listed for one in contracts for key in ("modules", "forbidden_modules") if "pumice.devices.nvidia_vgpu" in
+             (listed := one.get(key, ()))]  # fmt: skip
+    assert [sorted(listed) for listed in lists] == [[f"pumice.devices.{name}" for name in FOLDERS]] * 2
 
 
 NPUS = re.compile(r"(?i)(?<![a-z])v?npus?(?![a-z])|huawei|ascend(?!ing)|(?<![a-z])(dcmi|310p)")
