@@ -35,27 +35,26 @@ OUR_DEVICES: Final = (VGPU, GPUSHARE, MINDCLUSTER, HAMI_NPUS)
 class ClaimDriver(NamedTuple):
     """A driver of claims. ``word``: of `pumice dra-driver`. ``names``: it answers to these; the DeviceClass for all of a device
     has the first. ``book``: the file of what it has prepared on a node. ``manifest`` applies it with its classes. In accounts a
-    device with the attribute ``cut`` is a ``part``, whose cores are those of the counter ``cores``, and any other one is
-    ``whole``; its model is the product behind ``maker``."""
+    device with a profile is a ``part``, whose cores are those of the counter ``cores``, and any other one is ``whole`` (empty: a
+    part as well); its model is the product behind ``maker``."""
 
     word: str
     names: tuple[str, ...]
     book: str
     manifest: str
     maker: str
-    cut: str
     cores: str
     part: str
     whole: str
 
 
 CARD_CLAIMS: Final = ClaimDriver(
-    "nvidia", (names.CLAIM_DRIVER, names.HAMI_CLAIM_DRIVER), "claims.json", "pumice-dra-driver.yml", "NVIDIA-", "profile",
+    "nvidia", (names.CLAIM_DRIVER, names.HAMI_CLAIM_DRIVER), "claims.json", "deploy/manifests/pumice-dra-driver.yml", "NVIDIA-",
     "compute-slices", "mig", "whole",
 )  # fmt: skip
 NPU_CLAIMS: Final = ClaimDriver(
-    "ascend", (names.NPU_CLAIM_DRIVER,), "npu-claims.json", "pumice-dra-driver-npu.yml", "Ascend", "template", "ai-cores",
-    "npu", "npu",
+    "ascend", (names.NPU_CLAIM_DRIVER,), "npu-claims.json", "deploy/manifests/pumice-dra-driver-npu.yml", "Ascend",
+    "ai-cores", "npu", "",
 )  # fmt: skip
 CLAIM_DRIVERS: Final = {name: driver for driver in (CARD_CLAIMS, NPU_CLAIMS) for name in driver.names}
 """By the names that they answer to."""

@@ -65,7 +65,7 @@ class Published:
             )
             return "vgpu", memory, cores
         driver = CLAIM_DRIVERS[held.driver]
-        if attribute_of(device, held.driver, f"{held.driver}/{driver.cut}") is None:
+        if driver.whole and attribute_of(device, held.driver, f"{held.driver}/profile") is None:
             return driver.whole, 1.0, 1.0
         return driver.part, *self._drawn(device, held, "memory", driver.cores)
 

@@ -175,13 +175,13 @@ def test_policies_name_the_accounts_of_the_plugins(policy):
 
 def test_each_driver_of_claims_has_its_manifest_with_a_class_of_its_name_and_may_write_its_slices():
     for driver in set(CLAIM_DRIVERS.values()):
-        assert the(driver.manifest, "DeviceClass", driver.names[0])
+        assert the(Path(driver.manifest).name, "DeviceClass", driver.names[0])
     (text,) = re.findall(r"variables\.its\.driver in \[(.*)\]", (FOLDER / "own-node.yml").read_text("utf-8"))
     assert sorted(text.replace("'", "").split(", ")) == sorted(CLAIM_DRIVERS)
 
 
 def test_the_examples_have_the_classes_of_the_drivers():
-    files = dict.fromkeys(driver.manifest for driver in CLAIM_DRIVERS.values())
+    files = dict.fromkeys(Path(driver.manifest).name for driver in CLAIM_DRIVERS.values())
     shipped = [obj for name in files for obj in manifest(name) if obj["kind"] == "DeviceClass"]
     classes = Path(__file__).parents[3] / "examples/claims/classes.yaml"
     assert list(yaml.safe_load_all(classes.read_text("utf-8"))) == shipped

@@ -21,7 +21,7 @@ from pumice.wire.programs import Maker, Role
 
 BAD, WARNING = State.BAD, State.WARNING
 PLURALS: Final = ("deviceclasses", "resourceslices", "resourceclaims", "resourceclaimtemplates")
-DRIVERS: Final = {driver.names[0]: f"kubectl apply -f deploy/manifests/{driver.manifest}" for driver in CLAIM_DRIVERS.values()}
+DRIVERS: Final = {driver.names[0]: f"kubectl apply -f {driver.manifest}" for driver in CLAIM_DRIVERS.values()}
 """Ours, and how each is installed with its classes; the one for all of a device has the driver's name."""
 CLASS: Final = CARD_CLAIMS.names[0]
 MANIFEST: Final = DRIVERS[CLASS]
