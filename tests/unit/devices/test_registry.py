@@ -66,7 +66,7 @@ NAMES_NPUS = """
     __init__ adapters/dcmi/__init__ adapters/dcmi/cards adapters/dcmi/driver adapters/load adapters/region/reader
     apps/doctor/cluster/configuration apps/doctor/cluster/look apps/node/npu_metrics audit/auditor cli/burn cli/main
     devices/convert/config_maps devices/layout devices/lint/__init__ devices/lint/devices devices/unowned metrics/npu model/cards
-    model/errors model/hardware/npu ports/slices scheduler/cycle/status
+    model/errors model/hardware/npu model/remaining ports/slices scheduler/cycle/status
     admission/tenants apps/controller/share_hours controllers/claimed_shares controllers/job/plugins/frameworks
 """
 """The modules that know of NPUs, beside their folders and the words: their driver and its port, facts of chips, an auditor that
