@@ -108,7 +108,7 @@ class Burst:
     async def why_refused(self, name: str) -> str:
         """Return what the plugin wrote on the pod that it ended, or the kubelet says of one that was not admitted."""
         pod = await self.kube.get(PODS, name, "default")
-        return pod["metadata"]["annotations"].get(names.NOT_ITS_DEVICES, "") or str(pod["status"].get("message", ""))
+        return pod["metadata"]["annotations"].get(names.DEVICES_REFUSED, "") or str(pod["status"].get("message", ""))
 
     def wrong(self, name: str) -> list[str]:
         """Return what the containers of this pod started with that is not theirs; every container that has told is looked at."""

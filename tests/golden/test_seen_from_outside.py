@@ -82,10 +82,10 @@ def _command(words: str, command: Command) -> Iterator[str]:
     for one in command.parameters:
         default = one.default.value if isinstance(one.default, Enum) else one.default
         facts = [one.written, f"default {default!s}" if default not in (None, "", [], ()) and not one.required else "",
-                 f"env {' '.join(one.said.envvars)}" if one.said.envvars else "", "required" if one.required else "",
-                 one.range if (one.said.least, one.said.most) != (None, None) else "",
-                 f"choices {' '.join(one.choices)}" if one.choices else "", "hidden" if one.said.hidden else "",
-                 "may stand alone" if one.said.bare else ""]  # fmt: skip
+                 f"env {' '.join(one.spec.envvars)}" if one.spec.envvars else "", "required" if one.required else "",
+                 one.range if (one.spec.least, one.spec.most) != (None, None) else "",
+                 f"choices {' '.join(one.choices)}" if one.choices else "", "hidden" if one.spec.hidden else "",
+                 "may stand alone" if one.spec.bare else ""]  # fmt: skip
         yield f"    {'; '.join(filter(None, facts))}"
     for name, below in command.below.items():
         yield from _command(f"{words} {name}", below)

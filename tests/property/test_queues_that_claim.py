@@ -13,7 +13,7 @@ from kit.room_worlds import GPU, capacity
 from kit.scheduler_confs import conf
 
 from pumice.effects.vocabulary import Evict
-from pumice.scheduler.plugins.shares import entitled
+from pumice.scheduler.plugins.shares import deserved_part
 from pumice.scheduler.state.jobs import QueueState
 
 Json = dict[str, Any]
@@ -130,7 +130,7 @@ def _guaranteed(queues: Any) -> int:
 def test_who_names_nothing_of_what_a_pod_takes_is_entitled_to_nothing_of_it(
     deserved: dict[str, int], amounts: dict[str, int]
 ) -> None:
-    found = entitled(deserved, amounts)
+    found = deserved_part(deserved, amounts)
     assert found.keys() <= amounts.keys()
     assert all(value == deserved.get(name, 0) for name, value in found.items())
     if deserved.keys().isdisjoint(amounts):

@@ -62,7 +62,7 @@ def no_anti_affinity(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_is_unwelcome(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(predicates, "unwelcome", lambda state, _: None)
+    patch.setattr(predicates, "against_anti_affinity", lambda state, _: None)
 
 
 def no_affinity(patch: pytest.MonkeyPatch) -> None:

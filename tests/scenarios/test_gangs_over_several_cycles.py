@@ -46,7 +46,7 @@ def searching(world: World) -> bool:
     """One cycle; whether the search goes on."""
     world.now += 0.1
     world.cycle()
-    return bool(world.engine.state.terminating.searches)
+    return bool(world.engine.state.terminating.gang_searches)
 
 
 def begun(world: World) -> None:
@@ -60,7 +60,7 @@ def finished(world: World) -> None:
     for _ in range(60):
         searching(world)
     state = world.engine.state
-    assert not state.terminating.searches
+    assert not state.terminating.gang_searches
     assert not state.nominations.kept
 
 

@@ -36,7 +36,7 @@ def searching(world: World) -> bool:
     """One cycle; whether the search goes on."""
     world.now += 0.1
     world.cycle()
-    return bool(world.engine.state.terminating.searches)
+    return bool(world.engine.state.terminating.gang_searches)
 
 
 def begun(world: World) -> None:
@@ -90,7 +90,7 @@ def test_a_search_of_which_a_part_is_lost_is_given_up_and_whoever_was_to_go_stay
     for _ in range(40):
         searching(world)
     assert not world.evictions
-    assert not state.terminating.searches
+    assert not state.terminating.gang_searches
     assert not state.terminating.unanswered
     assert not state.nominations.kept
 

@@ -88,7 +88,7 @@ def test_pods_of_one_user_share_a_card_and_one_of_another_user_is_refused_in_wor
 
     async def refusal(kube: Any) -> str:
         pod = await kube.get(PODS, "stranger", "default")
-        return str(pod["metadata"]["annotations"][names.NOT_ITS_DEVICES]) if pod["status"].get("phase") == "Failed" else ""
+        return str(pod["metadata"]["annotations"][names.DEVICES_REFUSED]) if pod["status"].get("phase") == "Failed" else ""
 
     message = shared.wait(refusal)
     assert "runs as user 1000" in message

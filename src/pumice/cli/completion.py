@@ -214,7 +214,7 @@ class _Level:
         known = _offers(command.run)
         level._arguments = [known.get(one.name, NOTHING) for one in command.arguments]
         for one in command.options:
-            level._add(one.name, [*one.names, *one.off], one.said.help, None if one.is_switch else known.get(one.name, NOTHING))
+            level._add(one.name, [*one.names, *one.off], one.spec.help, None if one.is_switch else known.get(one.name, NOTHING))
         return level
 
     def _add(self, parameter: str, names: Sequence[str], text: str | None, values: Offers | None) -> None:

@@ -56,7 +56,7 @@ def ours_first(command: flags.Command, words: list[str]) -> list[str]:
             return words
         if name not in options:
             break
-        bare = options[name].said.bare and (at + 1 == len(words) or words[at + 1].startswith("-"))
+        bare = options[name].spec.bare and (at + 1 == len(words) or words[at + 1].startswith("-"))
         at += 1 if equals or bare else 2
     return words if at > len(words) or words[at : at + 1] == ["--"] else [*words[:at], "--", *words[at:]]
 

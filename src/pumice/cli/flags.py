@@ -31,8 +31,8 @@ class Context:
     rest: list[str] = field(default_factory=list)
 
 
-class Said:
-    """Of an option or an argument: everything that its type and default do not say."""
+class OptionSpec:
+    """The declaration of an option or an argument: everything that its type and default do not say."""
 
     def __init__(self, *names: str, help: str = "", envvar: str | Sequence[str] = (), min: float | None = None,
                  max: float | None = None, metavar: str = "", show_default: bool | str = True, hidden: bool = False,
@@ -46,11 +46,11 @@ class Said:
         self.least, self.most, self.show_default = min, max, show_default
 
 
-class Option(Said):
+class Option(OptionSpec):
     """Its names are ``--name`` and, of a switch, ``--no-name``, unless others are given, as ``"-n", "--on/--off"``."""
 
 
-class Argument(Said):
+class Argument(OptionSpec):
     """Without names."""
 
 
@@ -58,7 +58,7 @@ class Parameter(Struct, frozen=True):
     """One option (it has ``names``) or argument. ``off``: the names by which a switch is off."""
 
     name: str
-    said: Said
+    spec: OptionSpec
     kind: type
     many: bool
     default: Any
@@ -77,8 +77,8 @@ class Parameter(Struct, frozen=True):
     @property
     def shown(self) -> str:
         """As help calls its value, or the argument."""
-        if self.said.metavar:
-            return self.said.metavar
+        if self.spec.metavar:
+            return self.spec.metavar
         if not self.names:
             return "|".join(self.choices) or self.name.upper()
         return f"<{'|'.join(self.choices) or ('path' if issubclass(self.kind, Path) else self.kind.__name__)}>"
@@ -99,24 +99,24 @@ class Parameter(Struct, frozen=True):
     @property
     def meaning(self) -> str:
         """Its help, and what else is known of it."""
-        said, known = self.said, []
-        if said.envvars:
-            known.append(f"env var: {', '.join(said.envvars)}")
+        spec, known = self.spec, []
+        if spec.envvars:
+            known.append(f"env var: {', '.join(spec.envvars)}")
         if default := self._default():
             known.append(f"default: {default}")
-        if said.least is not None or said.most is not None:
+        if spec.least is not None or spec.most is not None:
             known.append(self.range)
         if self.required:
             known.append("required")
-        return "  ".join(filter(None, (said.help, f"[{'; '.join(known)}]" if known else "")))
+        return "  ".join(filter(None, (spec.help, f"[{'; '.join(known)}]" if known else "")))
 
     @property
     def range(self) -> str:
-        low, high = self.said.least, self.said.most
+        low, high = self.spec.least, self.spec.most
         return f"{low}<=x<={high}" if low is not None and high is not None else f"x>={low}" if high is None else f"x<={high}"
 
     def _default(self) -> str:
-        shown, value = self.said.show_default, self.default
+        shown, value = self.spec.show_default, self.default
         if isinstance(shown, str):
             return f"({shown})"
         if not shown or value is None or value in ("", [], ()):
@@ -143,7 +143,7 @@ class Command:
 
     @property
     def options(self) -> list[Parameter]:
-        return [one for one in self.parameters if one.names and not one.said.hidden]
+        return [one for one in self.parameters if one.names and not one.spec.hidden]
 
     @property
     def arguments(self) -> list[Parameter]:
@@ -214,17 +214,17 @@ def _parameters(function: Callable[..., None]) -> tuple[list[Parameter], str]:
 
 
 def _parameter(name: str, hint: Any, default: Any) -> Parameter:
-    said = next(one for one in hint.__metadata__ if isinstance(one, Said))
+    spec = next(one for one in hint.__metadata__ if isinstance(one, OptionSpec))
     kind, many = _kind(hint.__origin__)
     required = default is inspect.Parameter.empty
-    found = Parameter(name, said, kind, many, None if required else default, required)
-    if isinstance(said, Argument):
+    found = Parameter(name, spec, kind, many, None if required else default, required)
+    if isinstance(spec, Argument):
         return found
     written = name.replace("_", "-")
-    names = said.names or ((f"--{written}/--no-{written}",) if kind is bool else (f"--{written}",))
+    names = spec.names or ((f"--{written}/--no-{written}",) if kind is bool else (f"--{written}",))
     on = tuple(one.partition("/")[0].strip() for one in names)
     off = tuple(part.strip() for one in names if (part := one.partition("/")[2]))
-    return Parameter(name, said, kind, many, found.default, required, on, off)
+    return Parameter(name, spec, kind, many, found.default, required, on, off)
 
 
 def _kind(hint: Any) -> tuple[type, bool]:

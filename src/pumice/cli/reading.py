@@ -110,7 +110,7 @@ def _sorted(command: Command, words: list[str], path: list[str]) -> tuple[dict[s
             if equals:
                 raise Mistake(f"option '{name}' does not take a value")
             written.setdefault(option.name, []).append(state)
-        elif option.said.bare and not equals and (not rest or rest[0].startswith("-")):
+        elif option.spec.bare and not equals and (not rest or rest[0].startswith("-")):
             written.setdefault(option.name, []).append("")
         elif equals or rest:
             written.setdefault(option.name, []).append(value if equals else rest.pop(0))
@@ -123,7 +123,7 @@ def _values(command: Command, written: Mapping[str, list[Any]], positional: list
             environment: Mapping[str, str]) -> dict[str, Any]:  # fmt: skip
     rest = list(positional)
     values: dict[str, Any] = {}
-    for one in sorted(command.parameters, key=lambda one: one.said.first is None):
+    for one in sorted(command.parameters, key=lambda one: one.spec.first is None):
         found = list(written.get(one.name, ()))
         if not one.names:
             found, rest = (rest, []) if one.many else (rest[:1], rest[1:])
@@ -135,7 +135,7 @@ def _values(command: Command, written: Mapping[str, list[Any]], positional: list
 
 def _value(one: Parameter, found: list[Any], context: Context, environment: Mapping[str, str]) -> Any:
     """Command line, variable, what the context says, default: the first of them counts."""
-    said = next((environment[name] for name in one.said.envvars if environment.get(name)), None)
+    said = next((environment[name] for name in one.spec.envvars if environment.get(name)), None)
     if not found and said is not None:
         found = said.split() if one.many else [said]
     if not found and one.name in context.defaults:
@@ -148,14 +148,14 @@ def _value(one: Parameter, found: list[Any], context: Context, environment: Mapp
     else:
         each = [_converted(one, word) for word in found]
         value = each if one.many else each[-1]
-    return one.said.first(context, value) if one.said.first is not None else value
+    return one.spec.first(context, value) if one.spec.first is not None else value
 
 
 def _converted(one: Parameter, word: Any) -> Any:
     kind: Any = one.kind
-    if one.said.read is not None:
+    if one.spec.read is not None:
         try:
-            return one.said.read(str(word))
+            return one.spec.read(str(word))
         except BadInput as error:
             raise Mistake(f"invalid value for {one.called}: {str(error).strip()}") from error
     if isinstance(word, kind) and not issubclass(kind, str):
@@ -173,7 +173,7 @@ def _converted(one: Parameter, word: Any) -> Any:
         value = kind(text)
     except ValueError:
         raise Mistake(f"invalid value for {one.called}: {text!r} is not a valid {KINDS.get(kind, kind.__name__)}") from None
-    low, high = one.said.least, one.said.most
+    low, high = one.spec.least, one.spec.most
     if (low is not None and not value >= low) or (high is not None and not value <= high):
         raise Mistake(f"invalid value for {one.called}: {text} is not in the range {one.range}")
     return value

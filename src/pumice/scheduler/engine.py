@@ -78,7 +78,7 @@ class Engine:
         self.placer = Placer(self.state, framework)
         terms, strange = terms_of(conf)
         self.state.moves.configure(terms)
-        for job in list(self.state.terminating.searches):  # who was to go was found by the configuration before
+        for job in list(self.state.terminating.gang_searches):  # who was to go was found by the configuration before
             self.state.terminating.withdraw(job)
         self.state.classes.seen.fitting.clear()
         self.state.count_images(counted=any(isinstance(p, NodeOrderPlugin) and p.images for p in framework.plugins))
@@ -125,10 +125,10 @@ class Engine:
 
     def has_work(self, now: float) -> bool:
         """Return whether a cycle now could do anything."""
-        return self.stirred or self._due <= now
+        return self.needs_cycle or self._due <= now
 
     @property
-    def stirred(self) -> bool:
+    def needs_cycle(self) -> bool:
         """Return whether something has happened that a cycle should look at, whatever the time."""
         scheduling_queue, nominations = self.state.scheduling_queue, self.state.nominations
         reported = scheduling_queue.dirty or scheduling_queue.recounted or self.state.hyper_nodes.unreported

@@ -192,7 +192,7 @@ class Simulation:
         due = self._due[0][0] if self._due else inf
         wake = self.engine.next_wake()
         tries = max(self.now + WINDOW, wake) if wake is not None else inf
-        if self.engine.stirred:
+        if self.engine.needs_cycle:
             tries = min(tries, min(self.now, self._stirred) + STATUS_WINDOW)
         tries = max(tries, self._cycled + self.period)
         if min(coming, due) == inf and tries > last + LAST_TRIES:
@@ -368,7 +368,7 @@ class Simulation:
         """Return whether a cycle is due now: status alone waits for more of its kind, as in the daemon."""
         if self.now < self._cycled + self.period:
             return False
-        if not self.engine.stirred:
+        if not self.engine.needs_cycle:
             self._stirred = inf
             return self.engine.has_work(self.now)
         self._stirred = min(self._stirred, self.now)

@@ -100,7 +100,7 @@ GPU_INDEX: Final = "volcano.sh/gpu-index"
 PREDICATE_TIME: Final = "volcano.sh/predicate-time"
 SLICE_GONE: Final = "pumice.io/slice-gone"
 """Ours: what became of a pod's MIG slice, where the node's plugin has the pod ended for that."""
-NOT_ITS_DEVICES: Final = "pumice.io/devices-refused"
+DEVICES_REFUSED: Final = "pumice.io/devices-refused"
 """Ours: why a pod was ended by the node's plugin before a container of it started."""
 
 # In the answer to Allocate, which nobody sees but the kubelet, the runtime, and the plugin again in the kubelet's record

@@ -64,7 +64,7 @@ class BooksDoor(EngineDoor):
             self._complain("a promise is left on the books")
         for uid, found in kept.items():
             hope = [other for other in kept.values() if other.task.job is found.task.job and other.awaits]
-            if not (hope or found.task.job in state.nominations.ripe or found.task.job in state.terminating.searches):
+            if not (hope or found.task.job in state.nominations.ripe or found.task.job in state.terminating.gang_searches):
                 self._complain(f"{found.task.key} was promised a place and awaits nobody")
             if any(not ledger.is_terminating(awaited) for awaited in found.awaits):
                 self._complain(f"{found.task.key} awaits {sorted(found.awaits)}, not all of whom go ({uid})")

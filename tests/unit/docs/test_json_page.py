@@ -24,7 +24,7 @@ def printing(command: Command, words: tuple[str, ...]) -> Iterator[str]:
     for name, below in command.below.items():
         yield from printing(below, (*words, name))
     outputs = [one for one in command.parameters if {"-o", "--output"} & set(one.names)]
-    if any("json" in one.choices or "json" in one.said.help for one in outputs):
+    if any("json" in one.choices or "json" in one.spec.help for one in outputs):
         yield " ".join(words)
 
 

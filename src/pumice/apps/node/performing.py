@@ -226,7 +226,7 @@ class Performer:
         if pod.uid not in self._ending:
             self._ending = {pod.uid, *self._ending & there}
             await self.refuse(decision)
-        ending = EndPod.of(pod.metadata, names.NOT_ITS_DEVICES, decision.reason)
+        ending = EndPod.of(pod.metadata, names.DEVICES_REFUSED, decision.reason)
         if await self.own.perform_soon(ending, "ending the pod", ANSWER):
             self._ended = {pod.uid, *self._ended & there}
         return PluginError(decision.reason)

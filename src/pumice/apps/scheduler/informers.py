@@ -167,7 +167,7 @@ class Informers:
         self.changes += 1
         if not self._watcher.taken(name, handle, event):
             self.set_aside += 1
-        if not self.wake.is_set() and (self.engine.stirred or self.engine.outdated or self.engine.state.groups.unsaid):
+        if not self.wake.is_set() and (self.engine.needs_cycle or self.engine.outdated or self.engine.state.groups.unsaid):
             self.wake.set()
 
     def arrived(self, name: str) -> None:

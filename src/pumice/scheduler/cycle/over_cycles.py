@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pumice.scheduler.cycle.cycle import Cycle
-from pumice.scheduler.cycle.queueing import affordable, beside_others, cost_of
+from pumice.scheduler.cycle.queueing import affordable, cost_of, with_kept_for_others
 from pumice.scheduler.cycle.statement import Nomination, Place, Statement
 from pumice.scheduler.state.jobs import Job, QueueState, Task
 from pumice.scheduler.state.nominations import Nominated, Search
@@ -20,13 +20,14 @@ ACTION: Final = "allocate"
 
 def begun(cycle: Cycle, job: Job) -> Search | None:
     """The search so far, where earlier cycles began one."""
-    found = cycle.state.terminating.searches.get(job)
+    found = cycle.state.terminating.gang_searches.get(job)
     return found if found is not None and found.action == ACTION else None
 
 
 def searching(cycle: Cycle) -> list[QueueState]:
     """Queues of jobs for which a search was begun."""
-    return list(dict.fromkeys(job.queue for job, found in cycle.state.terminating.searches.items() if found.action == ACTION))
+    searches = cycle.state.terminating.gang_searches
+    return list(dict.fromkeys(job.queue for job, found in searches.items() if found.action == ACTION))
 
 
 def may_stop(cycle: Cycle, job: Job, tasks: list[Task]) -> bool:
@@ -78,7 +79,7 @@ class Held:
     def hold(self) -> None:
         """Keep in the ledger what this cycle has found, and go on in the next one."""
         cycle, state, statement = self.cycle, self.cycle.state, self.statement
-        found = state.terminating.searches.setdefault(self.job, Search(action=ACTION))
+        found = state.terminating.gang_searches.setdefault(self.job, Search(action=ACTION))
         before, rows = {found.choices[uid].row for uid in found.choices}, dict[int, None]()
         statement.put_by()
         for step in statement.steps:
@@ -112,7 +113,7 @@ class Held:
             return
         cycle, job, statement = self.cycle, self.job, self.statement
         self.begun, self._taken, self.places = False, True, 0
-        found, kept = cycle.state.terminating.searches[job], cycle.state.nominations.kept
+        found, kept = cycle.state.terminating.gang_searches[job], cycle.state.nominations.kept
         unchanged = [kept[uid].task for uid in found.claimants if uid in kept and self._is_unchanged(found, kept[uid])]
         for task in unchanged[:-1]:  # the last one is asked about as any other: its queue may have another share by now
             statement.take_up(task, found.choices[task.uid])
@@ -125,7 +126,7 @@ class Held:
         for task, node in held:
             cost = cost_of(cycle, task, may)
             accept = None if cost is None else cost.accepted
-            pays = may(job.queue, beside_others(task, task.cls.amounts))
+            pays = may(job.queue, with_kept_for_others(task, task.cls.amounts))
             choice = cycle.placer.choose(task.cls, node, accept) if pays else None
             if choice is not None:
                 statement.place(task, choice)

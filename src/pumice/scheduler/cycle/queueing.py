@@ -40,7 +40,7 @@ def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:
     may = cycle.framework.may_borrow if beyond else cycle.framework.allocatable
     opened: list[Task] = []
     for task in sorted(waiting, key=cycle.framework.task_order_key):
-        amounts = beside_others(task, task.cls.amounts)
+        amounts = with_kept_for_others(task, task.cls.amounts)
         if may(job.queue, amounts):
             job.set_gate(task, Gate.OPENING)
             opened.append(task)
@@ -58,7 +58,7 @@ def open_gates(cycle: Cycle, job: Job, *, beyond: bool = False) -> None:
         attempt.blocked = attempt.short_of_share = True
 
 
-def beside_others(task: Task, amounts: Vector) -> Vector:
+def with_kept_for_others(task: Task, amounts: Vector) -> Vector:
     """Return what its queue must have room for: what the pod asks for, and as much of the same as is kept for others."""
     assert task.job is not None
     kept = task.job.queue.let_in
@@ -99,7 +99,7 @@ class Cost:
         amounts = cost_for(self.cycle.state, self.task, self.task.cls, choice)
         if amounts is None:
             return True  # what the class says was looked at before
-        if self.may(self.task.job.queue, beside_others(self.task, amounts)):
+        if self.may(self.task.job.queue, with_kept_for_others(self.task, amounts)):
             return True
         self.declined = amounts
         return False
@@ -149,7 +149,7 @@ def affordable(cycle: Cycle, statement: Statement, *, beyond: bool = False) -> M
     return pays
 
 
-def rests_on_trust(cycle: Cycle, queue: QueueState) -> bool:
+def depends_on_evictions(cycle: Cycle, queue: QueueState) -> bool:
     """Return whether what its pods were promised, which it is charged already, is beyond its share should an eviction be
     refused."""
     staying = _staying(cycle, queue)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pumice.scheduler.cycle.cycle import RETRY, Cycle
 from pumice.scheduler.cycle.domains import allowed
 from pumice.scheduler.cycle.preemption.search import large_enough
-from pumice.scheduler.cycle.queueing import beside_others
+from pumice.scheduler.cycle.queueing import with_kept_for_others
 from pumice.scheduler.cycle.statement import Statement
 from pumice.scheduler.plugins.gang_reservation import GangReservation
 from pumice.scheduler.state.classes import PodClass
@@ -225,7 +225,7 @@ def _places(cycle: Cycle, job: Job, tasks: list[Task], statement: Statement, row
     for task in tasks:
         if framework.job_ready(job):
             break
-        allowed = task.cls not in vain and framework.allocatable(job.queue, beside_others(task, task.amounts))
+        allowed = task.cls not in vain and framework.allocatable(job.queue, with_kept_for_others(task, task.amounts))
         choice = cycle.placer.choose(task.cls, among=cycle.among(task, rows)) if allowed else None
         if choice is None:
             vain.add(task.cls)

@@ -105,7 +105,7 @@ def rest(cycle: Cycle) -> None:
         verdict = _verdict(cycle, job, found) if job.known else None
         if verdict is not None:  # else the cycle is not finished with it: it stays active
             cycle.state.scheduling_queue.rest(job, *verdict)
-    for search in cycle.state.terminating.searches.values():
+    for search in cycle.state.terminating.gang_searches.values():
         if search.action == ALLOCATE:
             search.meanwhile.update(dict.fromkeys(tried))
     if any(found.pipelined for found in cycle.attempts.values()):

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from pumice.effects import vocabulary as effects
 from pumice.scheduler.cycle import over_cycles
 from pumice.scheduler.cycle.cycle import Cycle
-from pumice.scheduler.cycle.queueing import May, affordable, beside_others, cost_of, open_gates, queue_shortage
+from pumice.scheduler.cycle.queueing import May, affordable, cost_of, open_gates, queue_shortage, with_kept_for_others
 from pumice.scheduler.cycle.statement import Statement
 from pumice.scheduler.placing.evaluation import Among
 from pumice.scheduler.state.jobs import Job, Task
@@ -176,7 +176,7 @@ def attempt(
     assert job is not None
     among = cycle.among(task, within)
     amid_gang = bool(statement.steps) or over_cycles.begun(cycle, job) is not None
-    amounts = beside_others(task, task.cls.amounts)
+    amounts = with_kept_for_others(task, task.cls.amounts)
     if not may(job.queue, amounts):
         # A pod that fits nowhere is told so; the queue is named only where it alone is in the way.
         if placer.choose(task.cls, among=among) is None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pumice.devices.protocol import DeviceRequest, NodeCards
 from pumice.model.errors import BadInput
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.plugins.shares import entitled
+from pumice.scheduler.plugins.shares import deserved_part
 from pumice.scheduler.state.device_table import NodeDevices
 from pumice.scheduler.state.jobs import ALLOCATED_STATUSES, Job, QueueState, Status, Task
 from pumice.scheduler.state.resources import PODS, Vector, add, dimension_order, exceeded, subtract
@@ -139,7 +139,7 @@ def _policies(queue: QueueState) -> str:
 
 
 def _borrowed(used: Vector, deserved: Vector) -> Vector:
-    limits = entitled(deserved, used)
+    limits = deserved_part(deserved, used)
     return exceeded({name: used[name] for name in limits}, limits)
 
 

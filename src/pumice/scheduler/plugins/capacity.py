@@ -31,7 +31,7 @@ from pumice.scheduler.plugins.contract import (
     Spared,
     Standing,
 )
-from pumice.scheduler.plugins.shares import admitted, spared
+from pumice.scheduler.plugins.shares import may_reclaim, not_reclaimable_victims
 from pumice.scheduler.state.groups import QueueTree, together
 from pumice.scheduler.state.jobs import Job, QueueState, Task
 from pumice.scheduler.state.resources import (
@@ -284,10 +284,10 @@ class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, 
         found = self._made.of.get(queue)
         if found is None or self._shut(queue, found):
             return False
-        return admitted(self._path(queue), task.amounts, self.standing)
+        return may_reclaim(self._path(queue), task.amounts, self.standing)
 
     def not_reclaimable(self, claimant: Task, victims: Sequence[Task]) -> Spared:
-        return spared(claimant, victims, self._path, self.standing)
+        return not_reclaimable_victims(claimant, victims, self._path, self.standing)
 
     def _path(self, queue: QueueState) -> Sequence[QueueState]:
         """The queue and those above it whose shares count between two queues: all but the root, which is everybody's."""

@@ -14,10 +14,10 @@ from pumice.scheduler.plugins.storage import VolumeScores
 from pumice.scheduler.plugins.taints import untolerated
 from pumice.scheduler.plugins.topology import (
     affinity_unmet,
+    against_anti_affinity,
     anti_affinity_broken,
     node_affinity_met,
     spread_broken,
-    unwelcome,
 )
 from pumice.scheduler.state.classes import PodClass, Port
 from pumice.scheduler.state.nodes import Rows
@@ -128,7 +128,7 @@ def _pod_affinity(state: State, cls: PodClass, take: storage.Take) -> Iterator[V
         if broken is not None:
             yield Verdict(take(broken), "node(s) didn't match pod anti-affinity rules")
     if state.ledger.terms.any_refusing:
-        refused = unwelcome(state, constraints)
+        refused = against_anti_affinity(state, constraints)
         if refused is not None:
             yield Verdict(take(refused), "node(s) didn't satisfy existing pods anti-affinity rules")
 

@@ -25,7 +25,7 @@ from pumice.scheduler.plugins.contract import (
     Spared,
     Standing,
 )
-from pumice.scheduler.plugins.shares import Shares, admitted, spared
+from pumice.scheduler.plugins.shares import Shares, may_reclaim, not_reclaimable_victims
 from pumice.scheduler.state.groups import together
 from pumice.scheduler.state.jobs import Job, QueueState, Task
 from pumice.scheduler.state.resources import (
@@ -134,10 +134,10 @@ class Proportion(
         )
 
     def preemptive(self, queue: QueueState, task: Task) -> bool:
-        return queue.open and self.shares.part(queue) is not None and admitted((queue,), task.amounts, self.standing)
+        return queue.open and self.shares.part(queue) is not None and may_reclaim((queue,), task.amounts, self.standing)
 
     def not_reclaimable(self, claimant: Task, victims: Sequence[Task]) -> Spared:
-        return spared(claimant, victims, lambda queue: (queue,), self.standing)
+        return not_reclaimable_victims(claimant, victims, lambda queue: (queue,), self.standing)
 
     def standing(self, queue: QueueState) -> Standing:
         part = self.shares.part(queue)

@@ -216,18 +216,20 @@ Path = Sequence[QueueState]
 """A queue and those above it that have a say, the lowest first."""
 
 
-def admitted(path: Path, amounts: Vector, standing: StandingOf) -> bool:
-    """Return whether the lowest queue may claim so much of some other queue at all: with siblings it is alone, so it is asked
-    alone."""
-    amounts = _heeded(path, amounts, standing)
+def may_reclaim(path: Path, amounts: Vector, standing: StandingOf) -> bool:
+    """Return whether the lowest queue may reclaim so much from any other queue (Volcano's Preemptive): with siblings it is
+    alone, so it is asked alone."""
+    amounts = _counted_amounts(path, amounts, standing)
     return not _over(path[0], standing(path[0]), amounts) and any(standing(each).deserved for each in path)
 
 
-def spared(claimant: Task, victims: Sequence[Task], path: Callable[[QueueState], Path], standing: StandingOf) -> Spared:
+def not_reclaimable_victims(
+    claimant: Task, victims: Sequence[Task], path: Callable[[QueueState], Path], standing: StandingOf
+) -> Spared:
     """Return the victims that stay, and why. The sums are counted down along the victims that go."""
     assert claimant.job is not None
     mine = path(claimant.job.queue)
-    wanted = _heeded(mine, claimant.amounts, standing)
+    wanted = _counted_amounts(mine, claimant.amounts, standing)
     gone: dict[QueueState, Vector] = {}
     stay: dict[str, str] = {}
     for task in victims:
@@ -235,12 +237,12 @@ def spared(claimant: Task, victims: Sequence[Task], path: Callable[[QueueState],
             continue
         theirs = path(task.job.queue)
         claims, loses = [each for each in mine if each not in theirs], [each for each in theirs if each not in mine]
-        text = _no_claim(claims, wanted, standing)
+        text = _cannot_reclaim(claims, wanted, standing)
         for each in () if text else loses:
             found = standing(each)
             left = dict(found.taken)
             subtract(left, gone.get(each, {}).items())
-            text = _safe(each, found._replace(taken=left), wanted, task.amounts)
+            text = _not_reclaimable(each, found._replace(taken=left), wanted, task.amounts)
             if text:
                 break
         if text:
@@ -251,14 +253,14 @@ def spared(claimant: Task, victims: Sequence[Task], path: Callable[[QueueState],
     return stay
 
 
-def _heeded(path: Path, amounts: Vector, standing: StandingOf) -> Vector:
+def _counted_amounts(path: Path, amounts: Vector, standing: StandingOf) -> Vector:
     """Return what counts of a pod's request: of devices by claim those classes alone of which some queue here deserves any. Else
     who names none, as before there were such quotas, could claim back nothing else either."""
     deserved = {name for each in path for name in standing(each).deserved if of_claims(name)}
     return {name: value for name, value in amounts.items() if name in deserved or not of_claims(name)}
 
 
-def _no_claim(path: Path, amounts: Vector, standing: StandingOf) -> str:
+def _cannot_reclaim(path: Path, amounts: Vector, standing: StandingOf) -> str:
     if not path:
         return "it is of the same queue"
     if not any(standing(each).deserved for each in path):
@@ -269,7 +271,7 @@ def _no_claim(path: Path, amounts: Vector, standing: StandingOf) -> str:
 def _over(queue: QueueState, found: Standing, amounts: Vector) -> str:
     """By what so much more would bring the queue over what it deserves or may have. One that names nothing that it deserves
     claims by what those above it deserve."""
-    share = entitled(found.deserved, amounts) if found.deserved else {}
+    share = deserved_part(found.deserved, amounts) if found.deserved else {}
     for limits, what in ((share, "deserves"), (found.most, "may have")):
         for name in sorted(limits.keys() & amounts.keys(), key=dimension_order):
             used, more = found.taken.get(name, 0), amounts[name]
@@ -279,9 +281,9 @@ def _over(queue: QueueState, found: Standing, amounts: Vector) -> str:
     return ""
 
 
-def _safe(queue: QueueState, found: Standing, wanted: Vector, amounts: Vector) -> str:
+def _not_reclaimable(queue: QueueState, found: Standing, wanted: Vector, amounts: Vector) -> str:
     """Why the queue need not give so much up for the sake of what is wanted."""
-    share = entitled(found.deserved, amounts)
+    share = deserved_part(found.deserved, amounts)
     requested = [name for name, value in amounts.items() if value and wanted.get(name) and name != PODS]
     if not requested:
         return "it holds nothing of what is asked for"
@@ -297,7 +299,7 @@ def _safe(queue: QueueState, found: Standing, wanted: Vector, amounts: Vector) -
     return f"queue {queue.name} has no more than it deserves: {_numbers(found, bounded)}"
 
 
-def entitled(deserved: Vector, amounts: Vector) -> Vector:
+def deserved_part(deserved: Vector, amounts: Vector) -> Vector:
     """Return the part of a pod's request that its queue deserves. What is missing in it is no matter: who deserves four cards
     is not held to none of their memory, or of the processors beside them, because it does not name them; but who names none of
     all that the pod takes deserves none of it, and who names no device deserves no device."""

@@ -46,7 +46,7 @@ def anti_affinity_broken(state: State, constraints: Constraints) -> Mask | None:
     return found
 
 
-def unwelcome(state: State, constraints: Constraints) -> Mask | None:
+def against_anti_affinity(state: State, constraints: Constraints) -> Mask | None:
     """Rows in whose domain a pod runs that refuses to be near this one; None when there is none at all."""
     found: Mask | None = None
     for term, counts in state.ledger.terms.refusing(constraints.namespace, constraints.labels):

@@ -149,10 +149,10 @@ class DeviceTable:
         places, doubted = node_devices.discharge(uid)
         self._write(node_devices, places, facts=doubted)
 
-    def doubt(self, name: str, holder: str, doubts: tuple[Refusal, ...]) -> bool:
-        """See ``NodeDevices.doubt``."""
+    def quarantine(self, name: str, holder: str, doubts: tuple[Refusal, ...]) -> bool:
+        """See ``NodeDevices.quarantine``."""
         node_devices = self.nodes[name]
-        changed = node_devices.doubt(holder, doubts)
+        changed = node_devices.quarantine(holder, doubts)
         if changed:
             self._write(node_devices, (), facts=True)
         return changed

@@ -37,10 +37,10 @@ class NodeDevices:
         """Card index to the first doubt about it; a doubt that names no card of ours closes them all."""
         found: dict[int, str] = {}
         for doubts in self.doubts.values():
-            for doubt in doubts:
-                place = self.by_uuid.get(doubt.field)
+            for quarantine in doubts:
+                place = self.by_uuid.get(quarantine.field)
                 for index in range(len(self.usages)) if place is None else (place,):
-                    found.setdefault(index, doubt.text)
+                    found.setdefault(index, quarantine.text)
             if len(found) == len(self.usages):
                 break
         return found
@@ -82,9 +82,9 @@ class NodeDevices:
             self.doubts[uid] = allocation.doubts
         return tuple(by_card)
 
-    def doubt(self, holder: str, doubts: tuple[Refusal, ...]) -> bool:
-        """Close cards, by their UUIDs, for as long as that holder, which is no pod, has something of them. Return whether that
-        is new."""
+    def quarantine(self, holder: str, doubts: tuple[Refusal, ...]) -> bool:
+        """Close cards to new pods, by their UUIDs, for as long as that holder, which is no pod, has something of them. Return
+        whether that is new."""
         before = self.doubts.get(holder, ())
         if doubts:
             self.doubts[holder] = doubts

@@ -25,7 +25,7 @@ class QueueTree:
     queues: Mapping[str, QueueState] = field(default_factory=dict)
     version: int = 0
     """Raised when a queue comes, goes, or says something else."""
-    stirred: dict[QueueState, None] = field(default_factory=dict)
+    changed: dict[QueueState, None] = field(default_factory=dict)
     """Queues whose own sums changed since they were counted here."""
     _built: int = -1
     _above: dict[QueueState, tuple[QueueState, ...]] = field(default_factory=dict)
@@ -81,23 +81,23 @@ class QueueTree:
     def _count(self) -> None:
         if self._built != self.version:
             self._build()
-        if not self.stirred:
+        if not self.changed:
             return
-        for queue in self.stirred:
+        for queue in self.changed:
             if queue not in self._counted:
                 continue  # it is gone
             usage, awaited, started = self._counted[queue]
-            device_type = (queue, *self._above[queue])
+            lineage = (queue, *self._above[queue])
             if more := _difference(queue.allocated, usage):
-                _apply(more, usage, self._everything, *(self._usage[each] for each in device_type))
-                for each in device_type:
+                _apply(more, usage, self._everything, *(self._usage[each] for each in lineage))
+                for each in lineage:
                     self._touched[each] = self._moved[each] = None
             if more := _difference(queue.awaited, awaited):
-                _apply(more, awaited, self._everything, *(self._awaited[each] for each in device_type))
-                self._moved.update(dict.fromkeys(device_type))
+                _apply(more, awaited, self._everything, *(self._awaited[each] for each in lineage))
+                self._moved.update(dict.fromkeys(lineage))
             if more := _difference(queue.inqueue, started, minus=queue.elastic):
-                _apply(more, started, *(self._started[each] for each in device_type))
-        self.stirred.clear()
+                _apply(more, started, *(self._started[each] for each in lineage))
+        self.changed.clear()
 
     def _build(self) -> None:
         self._built = self.version
@@ -107,7 +107,7 @@ class QueueTree:
         self._usage, self._awaited, self._started = ({queue: Vector() for queue in queues} for _ in range(3))
         self._everything, self._moved = {}, dict.fromkeys(queues)
         self._touched.update(dict.fromkeys(queue for queue in queues if before.get(queue)))
-        self.stirred.update(dict.fromkeys(queues))
+        self.changed.update(dict.fromkeys(queues))
 
     def _path(self, queue: QueueState) -> tuple[QueueState, ...]:
         found: list[QueueState] = []
@@ -362,7 +362,7 @@ class Groups:
         """The queue of that name, known or not (an unknown one is not present)."""
         found = self.queues.get(name)
         if found is None:
-            found = self.queues[name] = QueueState(name, stirred=self.tree.stirred)
+            found = self.queues[name] = QueueState(name, changed=self.tree.changed)
             self.tree.version += 1
         return found
 

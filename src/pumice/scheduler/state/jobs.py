@@ -167,12 +167,12 @@ class QueueState(QueueRecord):
     active: ActiveJobs[Job] = field(default_factory=ActiveJobs)
     waiters: dict[Job, None] = field(default_factory=dict)
     """Jobs with pending pods, in order of arrival."""
-    stirred: dict[QueueState, None] = field(default_factory=dict)
-    """Where it stands when what it holds or was promised has changed (``QueueTree.stirred``)."""
+    changed: dict[QueueState, None] = field(default_factory=dict)
+    """Where it stands when what it holds or was promised has changed (``QueueTree.changed``)."""
 
     def stir(self) -> None:
         """Note that what it holds or was promised has changed."""
-        self.stirred[self] = None
+        self.changed[self] = None
 
 
 class Job(Gang[Task], eq=False):

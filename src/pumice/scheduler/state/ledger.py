@@ -374,7 +374,7 @@ class Ledger:
         cards, key = self.device_claims.cards, self.device_claims.key_of(claim)
         own = device_table.nodes[node].by_uuid
         held = tuple(Refusal(uuid, f"claim {key} holds it") for uuid in own if claim in cards.on(node, uuid))
-        return device_table.doubt(node, claim, held)
+        return device_table.quarantine(node, claim, held)
 
     def _of_node(self, device_type: str, node: str, doubts: Iterable[Refusal]) -> tuple[Refusal, ...]:
         own = self.device_tables[device_type].nodes[node].by_uuid

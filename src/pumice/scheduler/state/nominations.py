@@ -202,7 +202,7 @@ class TerminatingPods:
     tasks: Mapping[str, Task]
     _evictions: dict[str, Eviction] = field(default_factory=dict)
     """Pods that are being evicted and of which the watch shows nothing of it yet."""
-    searches: dict[Job, Search] = field(default_factory=dict)
+    gang_searches: dict[Job, Search] = field(default_factory=dict)
     """By the job for which room is being made."""
     _until: dict[str, float] = field(default_factory=dict)
     """When terminating pods should be gone at the latest."""
@@ -236,7 +236,7 @@ class TerminatingPods:
 
     def withdraw(self, job: Job) -> None:
         """There is no room for all of its pods: whoever was to go for them stays, and was told nothing."""
-        found = self.searches.pop(job)
+        found = self.gang_searches.pop(job)
         for uid in found.leaving:
             task, eviction = self.tasks.get(uid), self._evictions.pop(uid, None)
             if task is not None and task.job is not None and eviction is not None:

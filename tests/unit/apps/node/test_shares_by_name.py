@@ -248,7 +248,7 @@ async def test_among_several_pods_the_one_that_must_not_be_served_never_starts_a
             await kubelet.start_container(bad, bad["spec"]["containers"][0])
         ended = world.cluster.found("pods", "bad")
         assert ended["spec"]["activeDeadlineSeconds"] == 1
-        assert "was not placed by the scheduler" in ended["metadata"]["annotations"][names.NOT_ITS_DEVICES]
+        assert "was not placed by the scheduler" in ended["metadata"]["annotations"][names.DEVICES_REFUSED]
 
 
 @by_name

@@ -104,8 +104,8 @@ def mindcluster(
                  slicer=slicer, metrics=metrics)  # fmt: skip
 
 
-ANEW: Final = 300.0
-AT_MOST_EVERY: Final = 1.0
+REPORT_AGAIN_SECONDS: Final = 300.0
+REPORT_PAUSE_SECONDS: Final = 1.0
 """Seconds after which a report is written though it says the same, and between two of them (MindCluster ascend-device-plugin)."""
 
 
@@ -121,7 +121,7 @@ class ChipReports:
         """``chips``: UUIDs by physical id; ``unhealthy``: why some take no pods, by UUID."""
         clock = self._own.clock
         info = report(self._kind, chips, unhealthy, state, int(clock.now()))
-        if info["DeviceList"] == self._said and clock.monotonic() < self._since + ANEW:
+        if info["DeviceList"] == self._said and clock.monotonic() < self._since + REPORT_AGAIN_SECONDS:
             return
         try:
             await self._write(render_own_devices(self._own.name, info))
@@ -172,7 +172,7 @@ class ChipSlices(Slicer):
                 await self._sweep(record)
                 await self._tell_pods(record)
             await self._reports.announce(self._chips.chips, self._chips.unhealthy, self._state)
-            await clock.sleep(AT_MOST_EVERY)
+            await clock.sleep(REPORT_PAUSE_SECONDS)
             await first(changed, clock.sleep(max(0.0, looked + self._every - clock.monotonic())))
 
     async def partition(self, wanted: Partition) -> Serve | Conflict:

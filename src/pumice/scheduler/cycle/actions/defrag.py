@@ -87,7 +87,7 @@ def _may_ask(cycle: Cycle, job: Job) -> bool:
     return not (
         (job.group is None and not job.implicit) or job.is_pending() or job.stalled or job.backoff.until > cycle.now
         or (job.ready_count and job.ready_count >= job.min_available and job.min_available > 1)
-        or job.counts[Status.PIPELINED] or job in state.terminating.searches or bound_together(job) or policies_of(job)
+        or job.counts[Status.PIPELINED] or job in state.terminating.gang_searches or bound_together(job) or policies_of(job)
         or all(task.error is None or task.status is not Status.PENDING for task in job.pending.values())
     )  # fmt: skip
 

@@ -38,7 +38,7 @@ def starving(cycle: Cycle, action: str, admitted: Callable[[QueueState], bool] =
 def commit_or_hold(cycle: Cycle, evaluator: Evaluator, job: Job, trial: Trial) -> bool:
     """Carry the trial out where the job can go on by it, or hold it for the next cycle where it is not finished; else take it
     back. True: somebody goes."""
-    statement, searches = trial.statement, cycle.state.terminating.searches
+    statement, searches = trial.statement, cycle.state.terminating.gang_searches
     cycle.measures.preemption_attempts += trial.attempts
     if trial.unfinished:
         found = hold(cycle, job, trial)
@@ -59,7 +59,7 @@ def commit_or_hold(cycle: Cycle, evaluator: Evaluator, job: Job, trial: Trial) -
 
 def _may_ask(cycle: Cycle, job: Job, action: str) -> bool:
     """Not for jobs of which sub-groups are bound to parts of the network."""
-    begun, attempt = cycle.state.terminating.searches.get(job), cycle.attempt(job)
+    begun, attempt = cycle.state.terminating.gang_searches.get(job), cycle.attempt(job)
     return (begun is None or begun.action == action) and bool(
         job.pending and not job.is_pending() and not attempt.pipelined and not attempt.invalid
         and job.backoff.until <= cycle.now and not policies_of(job)

@@ -16,7 +16,7 @@ from pumice.scheduler.cycle.defragmenting.movers import Mover, mover
 from pumice.scheduler.cycle.defragmenting.search import Plan
 from pumice.scheduler.cycle.defragmenting.trial import Trial, cards_in
 from pumice.scheduler.cycle.preemption.nominating import record_evictions
-from pumice.scheduler.cycle.queueing import affordable, beside_others, queue_shortage, queues
+from pumice.scheduler.cycle.queueing import affordable, queue_shortage, queues, with_kept_for_others
 from pumice.scheduler.cycle.statement import Evict
 from pumice.scheduler.placing.evaluation import Choice
 from pumice.scheduler.state.jobs import Job, Task
@@ -135,7 +135,7 @@ def hand_over(cycle: Cycle) -> None:
     if task is None:
         return
     assert task.job is not None
-    statement, amounts = cycle.statement(), beside_others(task, task.cls.amounts)
+    statement, amounts = cycle.statement(), with_kept_for_others(task, task.cls.amounts)
     if not cycle.framework.allocatable(task.job.queue, amounts):
         drop(cycle, f"{task.key} does not get its place again: {queue_shortage(cycle, task, amounts)}")
         return

@@ -11,7 +11,7 @@ from typing import Final
 from pumice.scheduler.cycle.concluding import commit
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.defragmenting.trial import Trial
-from pumice.scheduler.cycle.queueing import affordable, beside_others
+from pumice.scheduler.cycle.queueing import affordable, with_kept_for_others
 from pumice.scheduler.cycle.statement import Statement
 from pumice.scheduler.state.held_places import Hold
 from pumice.scheduler.state.jobs import Job, Task
@@ -104,7 +104,7 @@ def _placed(cycle: Cycle, job: Job, wanted: Sequence[tuple[Hold, Task]]) -> bool
 
 def _place(cycle: Cycle, statement: Statement, hold: Hold, task: Task) -> bool:
     assert task.job is not None
-    if not affordable(cycle, statement)(task.job.queue, beside_others(task, task.cls.amounts)):
+    if not affordable(cycle, statement)(task.job.queue, with_kept_for_others(task, task.cls.amounts)):
         return False
     trial = Trial(cycle, 1)
     for device_type, uuids in cycle.state.held_places.others(hold).items():

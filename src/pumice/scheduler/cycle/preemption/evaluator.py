@@ -11,7 +11,7 @@ from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.domains import allowed
 from pumice.scheduler.cycle.preemption.search import Candidate, Order, Preemptor
 from pumice.scheduler.cycle.preemption.victims import Prices, Scope, Unit
-from pumice.scheduler.cycle.queueing import affordable, agreed, beside_others
+from pumice.scheduler.cycle.queueing import affordable, agreed, with_kept_for_others
 from pumice.scheduler.cycle.statement import Evict, Nomination, Place, Statement, Step
 from pumice.scheduler.placing.evaluation import Among
 from pumice.scheduler.state.domains import Domain
@@ -130,7 +130,7 @@ class Evaluator:
     def _nominate(self, task: Task, statement: Statement, among: Among | None) -> bool:
         """Without asking anybody to go."""
         job, placer = task.job, self.cycle.placer
-        if job is None or not self.cycle.framework.allocatable(job.queue, beside_others(task, task.amounts)):
+        if job is None or not self.cycle.framework.allocatable(job.queue, with_kept_for_others(task, task.amounts)):
             return False
         accept = agreed(self.cycle, task)
         idle = None
@@ -148,14 +148,14 @@ class Evaluator:
     def _cheapest(self, task: Task, trial: Trial, among: Among | None) -> Candidate | None:
         job = task.job
         assert job is not None
-        short = not self.cycle.framework.allocatable(job.queue, beside_others(task, task.amounts))
+        short = not self.cycle.framework.allocatable(job.queue, with_kept_for_others(task, task.amounts))
         own = job if job.ready_count or self.scope.inside else None
         where = None if trial.within is None else trial.within.tobytes()
         key = (task.cls, job.queue, job.priority, task.priority, own, short, where)
         if key in self._vain or key in trial.vain:
             return None
         preemptor = Preemptor(task, among, short, agreed(self.cycle, task))
-        begun = self.cycle.state.terminating.searches.get(job)
+        begun = self.cycle.state.terminating.gang_searches.get(job)
         if begun is not None:  # it goes on where the last cycle ended
             self.orders = begun.known or self.orders
         alone = among is not None and self.cycle.framework.minds_tasks  # one pod's bounds are not another's
@@ -209,7 +209,7 @@ class Evaluator:
         trial.units = [(unit, claimant) for unit, claimant in trial.units if unit in units]
 
     def _nominate_again(self, task: Task, trial: Trial) -> bool:
-        if task.job is None or not self.cycle.framework.allocatable(task.job.queue, beside_others(task, task.amounts)):
+        if task.job is None or not self.cycle.framework.allocatable(task.job.queue, with_kept_for_others(task, task.amounts)):
             return False
         among = self.cycle.among(task, trial.within)
         future = self.cycle.placer.choose_future(task.cls, among=among, accept=agreed(self.cycle, task))

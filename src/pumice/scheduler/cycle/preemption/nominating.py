@@ -9,7 +9,7 @@ from pumice.scheduler.cycle.concluding import commit, expect
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.over_cycles import ACTION as ALLOCATE
 from pumice.scheduler.cycle.preemption.evaluator import Trial
-from pumice.scheduler.cycle.queueing import agreed, beside_others, rests_on_trust
+from pumice.scheduler.cycle.queueing import agreed, depends_on_evictions, with_kept_for_others
 from pumice.scheduler.cycle.statement import Evict, Nomination, Place, Statement
 from pumice.scheduler.state.domains import bound_together
 from pumice.scheduler.state.jobs import Job, Task
@@ -23,7 +23,7 @@ def carry_out(cycle: Cycle, job: Job, trial: Trial, action: str) -> None:
     """Tell everybody of it, with what earlier cycles found."""
     found = hold(cycle, job, trial)
     terminating, nominations = cycle.state.terminating, cycle.state.nominations
-    del terminating.searches[job]
+    del terminating.gang_searches[job]
     victims = [eviction.task for eviction in map(terminating.eviction, found.leaving) if eviction is not None]
     for task in victims:
         cycle.effects.append(effects.Evict(task.uid, task.namespace, task.name, action))
@@ -38,7 +38,7 @@ def carry_out(cycle: Cycle, job: Job, trial: Trial, action: str) -> None:
 def hold(cycle: Cycle, job: Job, trial: Trial) -> Search:
     """Keep in the ledger what a trial has found, until the search for all of the job's pods is at its end."""
     statement, state = trial.statement, cycle.state
-    found = state.terminating.searches.setdefault(job, Search())
+    found = state.terminating.gang_searches.setdefault(job, Search())
     gone: dict[str, set[str]] = {}
     for step in statement.steps:
         if isinstance(step, Evict):
@@ -57,7 +57,7 @@ def hold(cycle: Cycle, job: Job, trial: Trial) -> Search:
 def withdraw_broken(cycle: Cycle) -> None:
     """Give up searches of which a part is lost: a claimant has gone, or the node that it was promised."""
     terminating, kept = cycle.state.terminating, cycle.state.nominations.kept
-    for job, found in list(terminating.searches.items()):
+    for job, found in list(terminating.gang_searches.items()):
         if not job.known or any(uid not in kept for uid in found.claimants):
             terminating.withdraw(job)
             # nobody was told of those
@@ -67,7 +67,7 @@ def withdraw_broken(cycle: Cycle) -> None:
 
 def withdraw_idle(cycle: Cycle) -> None:
     """Give up searches that nobody goes on with: the job wants no room any more, or is not looked at."""
-    for job, found in list(cycle.state.terminating.searches.items()):
+    for job, found in list(cycle.state.terminating.gang_searches.items()):
         attempt = cycle.attempt(job)
         if not attempt.postponed and (attempt.tried or not cycle.out_of_time()):
             cycle.state.terminating.withdraw(job)
@@ -104,7 +104,7 @@ def redeem(cycle: Cycle) -> None:
     while nominations.ripe:
         job = next(iter(nominations.ripe))
         del nominations.ripe[job]
-        if job.known and job not in cycle.state.terminating.searches:
+        if job.known and job not in cycle.state.terminating.gang_searches:
             _redeem(cycle, job, elsewhere)
     clear_lapsed(cycle)
 
@@ -121,7 +121,7 @@ def _free_elsewhere(cycle: Cycle) -> frozenset[str]:
         job = kept.task.job
         if job is None or job in found or not kept.awaits or job.ready_count + 1 < job.min_available or bound_together(job):
             continue
-        if job in cycle.state.terminating.searches or rests_on_trust(cycle, job.queue):
+        if job in cycle.state.terminating.gang_searches or depends_on_evictions(cycle, job.queue):
             continue
         if cycle.placer.choose(kept.task.cls, among=cycle.among(kept.task), accept=agreed(cycle, kept.task)) is not None:
             found[job] = kept.task
@@ -148,7 +148,7 @@ def _redeem(cycle: Cycle, job: Job, elsewhere: frozenset[str]) -> None:
     if not free or (len(free) < len(kept) and job.ready_count + len(free) < job.min_available):
         return
     free.sort(key=framework.task_order_key)
-    if rests_on_trust(cycle, job.queue):
+    if depends_on_evictions(cycle, job.queue):
         nominations.on_trust[job] = None
         return
     nodes = {task.uid: task.node for task in free}
@@ -159,7 +159,7 @@ def _redeem(cycle: Cycle, job: Job, elsewhere: frozenset[str]) -> None:
     for task in free:
         among, accept = cycle.among(task), agreed(cycle, task)
         # who was to go from elsewhere may have stayed
-        pays = framework.may_borrow(job.queue, beside_others(task, task.cls.amounts))
+        pays = framework.may_borrow(job.queue, with_kept_for_others(task, task.cls.amounts))
         choice = cycle.placer.choose(task.cls, nodes[task.uid], accept, among) if pays else None
         if choice is None and pays and not bound_together(job):
             choice = cycle.placer.choose(task.cls, accept=accept, among=among)

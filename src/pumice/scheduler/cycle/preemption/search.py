@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pumice.claims.reasons import Unallocated
 from pumice.scheduler.cycle.preemption.cheapest import cheapest, everybody_of, minimal
 from pumice.scheduler.cycle.preemption.victims import BASE, Cost, Prices, Scope, Unit, coherent, importance, units_of
-from pumice.scheduler.cycle.queueing import beside_others
+from pumice.scheduler.cycle.queueing import with_kept_for_others
 from pumice.scheduler.cycle.statement import Statement
 from pumice.scheduler.placing.evaluation import Among, Choice
 from pumice.scheduler.placing.placer import Placer
@@ -220,7 +220,7 @@ class NodeSearch:
         job, framework = self.claimant.job, self.placer.framework
         if job is None or not all(self.trial.evict(pod, "") for pod in wanted.values()):
             return False
-        if not framework.allocatable(job.queue, beside_others(self.claimant, self.claimant.amounts)):
+        if not framework.allocatable(job.queue, with_kept_for_others(self.claimant, self.claimant.amounts)):
             return False
         return self.placer.choose_future(self.claimant.cls, self._node, self.preemptor.among, self.preemptor.accept) is not None
 
