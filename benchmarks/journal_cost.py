@@ -10,8 +10,7 @@ the default, and as much less as there are fewer, so that it begins as many file
 played: each cycle must decide the same, bit for bit, all decisions must be there, and both processes must have decided alike.
 
 On a busy machine that difference is mostly noise (its standard error stands beside it): ``notes_us`` is what the notes alone take
-on the loop's thread, without an engine. ``held_lines_us``: what it takes more to read lines while so many of them are held, for
-each is read into other memory than the one before; and to copy them into a chunk, as the journal does.
+on the loop's thread, without an engine.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ import tempfile
 import time
 import uuid
 from collections import deque
-from io import BytesIO
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -47,12 +45,12 @@ from pumice.apps.service.garbage import Garbage
 from pumice.effects.vocabulary import Bind
 from pumice.journal.playing import play
 from pumice.journal.reading import parts_of, segment_of
-from pumice.journal.recorder import CHUNK, Doorway, Notes
-from pumice.journal.records import FORM, SNAPSHOT, Head, frames, pod_of
+from pumice.journal.recorder import Doorway, Notes
+from pumice.journal.records import FORM, SNAPSHOT, Head, frames
 from pumice.ports.clock import SystemClock
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.inputs import Bound, Configure, DropPod, Put, PutPod
-from pumice.wire.objects import Node, convert
+from pumice.wire.objects import Node, Pod, convert
 from pumice.wire.times import stamp
 from pumice.wire.volcano import Queue
 
@@ -69,6 +67,15 @@ MANAGED = [{"manager": manager, "operation": "Update", "apiVersion": "v1", "time
 TOKEN = {"name": "kube-api-access", "projected": {"defaultMode": 420, "sources": [
     {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
     {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}]}}  # fmt: skip
+
+
+class Line(msgspec.Struct, gc=False):
+    """A line of a watch."""
+
+    object: Pod
+
+
+_decode_line = msgspec.json.Decoder(Line, strict=False).decode
 
 
 class Stream:
@@ -114,14 +121,12 @@ class Stream:
             made = self.running.popleft()
             made["status"]["phase"] = "Succeeded"
             self._tell(made)
-            line = self._line("DELETED", made)
-            self.enter(DropPod(pod_of(line)), line)
+            self.enter(DropPod(_decode_line(self._line("DELETED", made)).object))
 
     def _tell(self, made: dict[str, Any]) -> None:
         made["metadata"]["resourceVersion"] = str(10**6 + self.serial)
         self.serial += 1
-        line = self._line("MODIFIED", made)
-        self.enter(PutPod(pod_of(line), self.now), line)
+        self.enter(PutPod(_decode_line(self._line("MODIFIED", made)).object, self.now))
 
     @staticmethod
     def _line(what: str, made: dict[str, Any]) -> bytes:
@@ -197,8 +202,7 @@ def alone(runs: int) -> float:
     least = inf
     for _ in range(runs):
         begin = time.thread_time()
-        notes = Notes(lambda chunk: None)
-        notes.send = notes.again
+        notes = Notes(lambda block: None, lambda cause: None)
         note, decided = notes.note, notes.decided
         for cycle, found in tape.told:
             if cycle:
@@ -208,44 +212,6 @@ def alone(runs: int) -> float:
         notes.flush()
         least = min(least, time.thread_time() - begin)
     return least / (cycles * AT_ONCE) * 1e6
-
-
-HELD_LINES, A_DECISION = (256, 1024, 4096), 5
-"""Lines that wait for the sender; lines of a decision."""
-
-
-def held(runs: int, lines: int = 2000) -> dict[str, float]:
-    """Microseconds of a decision more, by the number of lines that wait: the least of some runs."""
-    stream = Stream()
-    made = [stream._pod(1_800_000_000) for _ in range(AT_ONCE)]
-
-    def least(waiting: int) -> float:
-        found = inf
-        for _ in range(runs):
-            kept: deque[bytes] = deque(maxlen=waiting)
-            begin = time.thread_time()
-            for number in range(lines):
-                line = stream._line("MODIFIED", made[number % AT_ONCE])
-                pod_of(line)
-                kept.append(line)
-            found = min(found, time.thread_time() - begin)
-        return found / lines * A_DECISION * 1e6
-
-    def copied() -> float:
-        found, chunk = inf, BytesIO()
-        for _ in range(runs):
-            begin = time.thread_time()
-            for number in range(lines):
-                line = stream._line("MODIFIED", made[number % AT_ONCE])
-                pod_of(line)
-                chunk.write(line)
-                if chunk.tell() >= CHUNK:
-                    chunk.seek(0)
-            found = min(found, time.thread_time() - begin)
-        return found / lines * A_DECISION * 1e6
-
-    none = least(0)
-    return {"copied": round(copied() - none, 1)} | {str(waiting): round(least(waiting) - none, 1) for waiting in HELD_LINES}
 
 
 class Turns:
@@ -331,9 +297,8 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as made:
         folder = given.keep or Path(made)
         result = measured(decisions, folder)
-        result |= {"notes_us": round(alone(2 * runs), 2), "held_lines_us": held(runs)} | checked(folder, decisions)
+        result |= {"notes_us": round(alone(2 * runs), 2)} | checked(folder, decisions)
     goals = goals_of("journal_cost", {
-        "notes on the loop's thread, a decision": result["notes_us"],
         "loop's thread, a decision": result["loop_us"], "all processes, a decision": result["all_us"],
         "bytes, a decision": result["bytes_a_decision"]})  # fmt: skip
     return conclude("journal_cost", result, [] if given.quick else goals, keep=given.save, quick=given.quick)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from io import BytesIO
 from random import Random
 from typing import Any
 
@@ -12,12 +11,10 @@ from tests.property.history.engine_door import Ears, EngineDoor
 from tests.property.history.runner import CONFS, OPEN, at_once, draw
 
 from pumice import __version__
-from pumice.apps.scheduler.journal_writer import told
-from pumice.journal.folding import Folder
 from pumice.journal.freezing import freeze
 from pumice.journal.playing import play
 from pumice.journal.reading import Part, parts_of, segment_of
-from pumice.journal.recorder import Notes, messages
+from pumice.journal.recorder import Notes
 from pumice.journal.records import BLOCK, FORM, SNAPSHOT, Head, encode, frame, head
 from pumice.scheduler.inputs import BeginFile, Configure
 
@@ -28,38 +25,37 @@ def head_of(number: int, fresh: bool) -> bytes:
     return head(Head(FORM, __version__, "a", 0.0, number, fresh, ["volcano"]))
 
 
-def fold(folder: Folder, chunk: BytesIO) -> None:
-    for kind, payload, now in messages(bytearray(chunk.getvalue()[: chunk.tell()])):
-        folder.fold(told(kind, payload, now))
-
-
 class RecordedDoor(EngineDoor):
-    """A history whose scheduler keeps a journal; after so many cycles a new file begins. ``files`` are those of all doors."""
+    """A history whose scheduler keeps a journal; after so many cycles a block is written, or a new file begins. ``files``
+    are those of all doors."""
 
     with_claims = True
-    turn_after = 7
+    turn_after, block_after = 7, 3
     files: list[bytes]
 
     def make(self) -> Ears:
         ears = super().make()
-        self.folder = folder = Folder()
-        ears.enter.notes = Notes(lambda chunk: fold(folder, chunk))
+        ears.enter.notes = Notes(self._keep, pytest.fail)
         ears.enter.note(Configure(self.conf, "test", False, None))
         self.cycles = 0
         self.files.append(head_of(len(self.files), True))
         return ears
 
+    def _keep(self, block: bytes) -> None:
+        self.files[-1] += frame(BLOCK, block)
+
     def _cycle(self) -> None:
         super()._cycle()
-        folder, notes = self.folder, self.enter.notes
+        notes = self.enter.notes
         assert notes is not None
-        notes.flush()
-        self.files[-1] += frame(BLOCK, folder.take())
         self.cycles += 1
+        if self.cycles % self.block_after == 0:
+            notes.flush()
         if self.cycles % self.turn_after == 0:
-            folder.turn()
+            notes.flush()
+            notes.folder.turn()
             self.enter(BeginFile())
-            snapshot = encode(folder.snapshot(freeze(self.engine)))
+            snapshot = encode(notes.folder.snapshot(freeze(self.engine)))
             self.files.append(head_of(len(self.files), False) + frame(SNAPSHOT, snapshot))
 
 

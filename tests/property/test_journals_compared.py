@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from kit.objects import node, pod, queue
 from kit.scheduler_confs import conf, sharing
-from tests.property.test_journals import fold, head_of
+from tests.property.test_journals import head_of
 
 from pumice.adapters.segments import SUFFIX
 from pumice.cli.journal_plays import as_it_was, told_of
 from pumice.effects.vocabulary import Bind
-from pumice.journal.folding import Folder
 from pumice.journal.freezing import freeze
 from pumice.journal.recorder import Doorway, Notes
 from pumice.journal.records import BLOCK, SNAPSHOT, encode, frame
@@ -57,9 +56,9 @@ class Day:
     told: dict[str, Told] = field(default_factory=dict)
 
     def play(self) -> None:
-        rng, enter, folder = Random(self.seed), Doorway(Engine()), Folder()
+        rng, enter, blocks = Random(self.seed), Doorway(Engine()), list[bytes]()
         self.enter, self.rng, self.now, files = enter, Random(1), 0.0, 0
-        enter.notes = notes = Notes(lambda chunk: fold(folder, chunk))
+        enter.notes = notes = Notes(blocks.append, pytest.fail)
         enter(Configure(CONF, "test", False, None))
         for name in ("default", "other"):
             enter(Put("Queue", convert(Queue, queue(name))))
@@ -78,15 +77,15 @@ class Day:
                 ends.append((round(self.now + Random(f"{name} {self.seed}").expovariate(1 / 20), 3), name))
             if number % max(150, self.pods // 8) == 149:
                 notes.flush()
-                content += frame(BLOCK, folder.take())
+                content += b"".join(frame(BLOCK, block) for block in blocks)
                 (self.folder / f"{files:06}{SUFFIX}").write_bytes(content)
                 files += 1
-                folder.turn()
+                blocks.clear()
+                notes.folder.turn()
                 enter(BeginFile())
-                notes.flush()
-                content = head_of(files, False) + frame(SNAPSHOT, encode(folder.snapshot(freeze(enter.engine))))
+                content = head_of(files, False) + frame(SNAPSHOT, encode(notes.folder.snapshot(freeze(enter.engine))))
         notes.flush()
-        (self.folder / f"{files:06}{SUFFIX}").write_bytes(content + frame(BLOCK, folder.take()))
+        (self.folder / f"{files:06}{SUFFIX}").write_bytes(content + b"".join(frame(BLOCK, block) for block in blocks))
 
     def comes(self, name: str, mib: int, queue_name: str) -> None:
         self.there[name] = pod(name, mib=mib, queue=queue_name)

@@ -6,16 +6,17 @@ too, for the snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from operator import attrgetter
+from struct import Struct
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from pumice.effects.vocabulary import Bind
+from pumice.effects.vocabulary import Bind, SchedulerEffect
 from pumice.journal.records import (
     Decided,
     Known,
@@ -28,9 +29,8 @@ from pumice.journal.records import (
     Record,
     Snapshot,
     Spec,
-    Told,
-    decode_effects,
     encode,
+    encode_into,
 )
 from pumice.scheduler.inputs import KINDS, Bound, Configure, Drop, DropPod, Input, Put, PutPod
 from pumice.wire.kubernetes import LAST_APPLIED
@@ -57,39 +57,67 @@ class Seen(NamedTuple):
 
 
 _NONE = encode([])
+_BLOCK, _ARRAY = Struct(">BI"), 0xDD
+"""How a list of so many values begins in MessagePack."""
 
 
 def digest(told: bytes) -> bytes:
-    """Of everything that effects say (``recorder.told_of``)."""
+    """Of everything that effects say (``told_of``)."""
     return blake2b(told, digest_size=8).digest() if told != _NONE else b""
 
 
+def told_of(effects: Sequence[SchedulerEffect]) -> bytes:
+    """Everything that effects say."""
+    return encode([(type(effect).__name__, effect) for effect in effects])
+
+
+class Word(NamedTuple):
+    """A spec or a status that has a number."""
+
+    number: int
+    blob: bytes
+
+
 class Folder:
-    """``records`` are those since they were last taken."""
+    """Makes records, and remembers what they speak of."""
 
     def __init__(self) -> None:
-        self.records: list[Any] = []
-        self.size = 0
-        """Bytes of the objects in ``records``, about."""
+        self._block = bytearray(_BLOCK.size)
+        """The records since they were last taken, as they are encoded, and before them the place of their number."""
+        self._count = 0
         self.conf: Configure | None = None
         self._pods: dict[str, Seen] = {}
         self._objects: dict[tuple[str, str], bytes] = {}
         self._numbers = 0
-        self._specs: dict[bytes, int] = {}
-        self._statuses: dict[bytes, int] = {}
+        self._specs: dict[bytes, Word] = {}
+        self._statuses: dict[bytes, Word] = {}
         self._words = 0
         self._read: set[str] = set()
         """Annotations that were found to be read."""
 
     def take(self) -> bytes:
         """Return the records so far as a block, and forget them."""
-        block = encode(self.records)
-        self.records, self.size = [], 0
+        _BLOCK.pack_into(self._block, 0, _ARRAY, self._count)
+        block = bytes(self._block)
+        self._forget()
         return block
+
+    @property
+    def size(self) -> int:
+        """Bytes of the records so far."""
+        return len(self._block) - _BLOCK.size
+
+    def _add(self, record: Any) -> None:
+        encode_into(record, self._block, -1)
+        self._count += 1
+
+    def _forget(self) -> None:
+        del self._block[_BLOCK.size :]
+        self._count = 0
 
     def turn(self) -> None:
         """A new file begins: nothing that was written before counts in it but for its snapshot."""
-        self.records, self.size = [], 0
+        self._forget()
         self._specs.clear()
         self._statuses.clear()
 
@@ -102,43 +130,40 @@ class Folder:
     # -- inputs -------------------------------------------------------------------------------------------------
 
     def fold(self, found: Any) -> None:
-        """Make records of what was told (``records.decode_told``)."""
+        """Make records of an input."""
         kind = type(found)
         if kind is PutPod:
             self._put_pod(found.pod, found.now)
-        elif kind is Told:
-            self._decided(found)
         elif kind is DropPod:
             self._drop_pod(found.pod)
         elif kind is Bound and (seen := self._pods.get(found.uid)):
-            self.records.append(PodBound(seen.number))
+            self._add(PodBound(seen.number))
         elif kind is Put or kind is Drop:
             self._object(found)
         else:
             if kind is Configure:
                 self.conf = found
-            self.records.append(found)
+            self._add(found)
 
     def _put_pod(self, pod: Pod, now: float) -> None:
         meta, spec = pod.metadata, pod.spec
         annotations = self._read_of(meta.annotations)
-        node, spec.node_name = spec.node_name, ""  # it is the one word in which pods of a kind differ
-        blob, status = encode(spec), encode(pod.status)
-        spec_number = self._specs.get(blob) or self._word(Spec, self._specs, blob)
-        status_number = self._statuses.get(status) or self._word(PhaseOf, self._statuses, status)
+        node = spec.node_name  # it is the one word in which pods of a kind differ
+        blob, status_blob = encode(replace(spec, node_name="") if node else spec), encode(pod.status)
+        word = self._specs.get(blob) or self._word(Spec, self._specs, blob)
+        status = self._statuses.get(status_blob) or self._word(PhaseOf, self._statuses, status_blob)
         rest, seen = _rest(meta), self._pods.get(meta.uid)
         if seen is not None and seen.rest == rest:
             number = seen.number
             news = None if annotations == seen.annotations else annotations
-            self.records.append(PodIs(number, spec_number, node, status_number, now, meta.resource_version, news))
+            self._add(PodIs(number, word.number, node, status.number, now, meta.resource_version, news))
         else:
             if seen is None:
                 self._numbers += 1
             number = self._numbers if seen is None else seen.number
             told = meta if annotations is meta.annotations else replace(meta, annotations=annotations)
-            self.records.append(PodCame(number, spec_number, node, status_number, now, told))
-        self.size += 150
-        self._pods[meta.uid] = Seen(number, rest, annotations, meta, spec.scheduler_name, blob, node, status)
+            self._add(PodCame(number, word.number, node, status.number, now, told))
+        self._pods[meta.uid] = Seen(number, rest, annotations, meta, spec.scheduler_name, word.blob, node, status.blob)
 
     def _drop_pod(self, pod: Pod) -> None:
         meta, scheduler = pod.metadata, pod.spec.scheduler_name
@@ -147,10 +172,10 @@ class Folder:
         if seen is not None and (seen.meta.name, seen.meta.namespace) == (meta.name, meta.namespace):
             del self._pods[meta.uid]
             if seen.scheduler == scheduler and seen.annotations == annotations:
-                self.records.append(PodGone(seen.number))
+                self._add(PodGone(seen.number))
                 return
         told = replace(meta, annotations=annotations)
-        self.records.append(PodLeft(Pod(told, PodSpec(scheduler_name=scheduler))))
+        self._add(PodLeft(Pod(told, PodSpec(scheduler_name=scheduler))))
 
     def _read_of(self, annotations: dict[str, str]) -> dict[str, str]:
         """Return those annotations that are read by anybody."""
@@ -161,17 +186,16 @@ class Folder:
             self._read.update(kept)
         return kept
 
-    def _word(self, kind: type[Spec] | type[PhaseOf], words: dict[bytes, int], blob: bytes) -> int:
+    def _word(self, kind: type[Spec] | type[PhaseOf], words: dict[bytes, Word], blob: bytes) -> Word:
         if len(words) >= MOST_WORDS:
             words.clear()
         self._words += 1
-        words[blob] = self._words
-        self.records.append(kind(self._words, Raw(blob)))  # type: ignore[arg-type]
-        self.size += len(blob)
-        return self._words
+        words[blob] = word = Word(self._words, blob)
+        self._add(kind(word.number, Raw(blob)))  # type: ignore[arg-type]
+        return word
 
     def _object(self, found: Put | Drop) -> None:
-        obj = found.obj
+        obj = msgspec.msgpack.decode(encode(found.obj))
         meta = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
         if notes := meta.get("annotations"):
             meta["annotations"] = {key: value for key, value in notes.items() if key != LAST_APPLIED}
@@ -181,23 +205,20 @@ class Folder:
             self._objects[found.kind, name] = blob
         else:
             self._objects.pop((found.kind, name), None)
-        self.size += len(blob)
-        self.records.append(type(found)(found.kind, Raw(blob)))
+        self._add(type(found)(found.kind, Raw(blob)))
 
     # -- cycles -------------------------------------------------------------------------------------------------
 
-    def _decided(self, found: Told) -> None:
-        binds, others, pods = list[tuple[int | str, str]](), list[tuple[str, Any]](), self._pods
-        for kind, effect in decode_effects(found.effects):
-            if kind == Bind.__name__:
-                uid = effect["uid"]
-                seen = pods.get(uid)
-                binds.append((uid if seen is None else seen.number, effect["node"]))
+    def decided(self, now: float, wall: float, bits: bytes, answers: list[int], effects: Sequence[SchedulerEffect]) -> None:
+        """Make a record of a cycle."""
+        binds, others, pods = list[tuple[int | str, str]](), list[tuple[str, SchedulerEffect]](), self._pods
+        for effect in effects:
+            if type(effect) is Bind:
+                seen = pods.get(effect.uid)
+                binds.append((effect.uid if seen is None else seen.number, effect.node))
             else:
-                others.append((kind, effect))
-        self.size += 100 * (len(binds) + len(others))
-        said = digest(bytes(found.effects))
-        self.records.append(Decided(found.now, found.wall, found.bits, found.answers, binds, others, said))
+                others.append((type(effect).__name__, effect))
+        self._add(Decided(now, wall, bits, answers, binds, others, digest(told_of(effects))))
 
 
 def _pod_of(seen: Seen) -> Pod:

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from pumice.effects.vocabulary import Bind, SchedulerEffect
-from pumice.journal.folding import Unfolder, digest
+from pumice.journal.folding import Unfolder, digest, told_of
 from pumice.journal.freezing import Unreadable, thaw
 from pumice.journal.reading import Part
-from pumice.journal.recorder import Drawn, told_of
+from pumice.journal.recorder import Drawn
 from pumice.journal.records import Decided
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.inputs import Input

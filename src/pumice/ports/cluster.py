@@ -47,15 +47,14 @@ class WatchEvent(Struct, frozen=True, gc=False):
 
     After a relist the listed objects come as ADDED or MODIFIED, and vanished ones as DELETED with their metadata only
     (name, namespace, uid); whoever has taken the name of a vanished object comes after that one's DELETED. ``obj`` is the
-    decoded object where the watch was told its kind and could decode it as that; ``raw`` is empty then, and ``line`` the whole
-    line of the watch, where it came by one. ``listed``: told by a list, whose order says nothing.
+    decoded object where the watch was told its kind and could decode it as that; ``raw`` is empty then. ``listed``: told by a
+    list, whose order says nothing.
     """
 
     type: EventType
     raw: bytes
     obj: Any = None
     listed: bool = False
-    line: bytes = b""
 
 
 class Cluster(Protocol):

@@ -166,7 +166,7 @@ class _Told:
                 if before is not None and another:
                     yield _gone(key, before)
                 self._known[key] = _moment(meta)
-            yield WatchEvent(type_, raw, obj) if obj is None else WatchEvent(type_, b"", obj, line=raw)  # type: ignore[arg-type]
+            yield WatchEvent(type_, raw, obj) if obj is None else WatchEvent(type_, b"", obj)  # type: ignore[arg-type]
         elif type_ == "BOOKMARK":
             yield WatchEvent("BOOKMARK", raw, obj)
 

@@ -181,13 +181,12 @@ class Informers:
 
     def _on_pod(self, event: WatchEvent) -> None:
         pod = object_of(Pod, event)
-        line = event.line or (b'{"object":%s}' % event.raw if event.raw else b"")
         if event.type == "DELETED":
-            self.enter(DropPod(pod), line)
+            self.enter(DropPod(pod))
         else:
             state = self.engine.state
             known = len(state.tasks)
-            self.enter(PutPod(pod, self.clock.monotonic()), line)
+            self.enter(PutPod(pod, self.clock.monotonic()))
             if len(state.tasks) > known and not pod.spec.node_name and self.synced.is_set():
                 self.seen(state.tasks[pod.metadata.uid])
 

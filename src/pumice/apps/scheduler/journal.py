@@ -1,4 +1,4 @@
-"""The scheduler's journal while it runs: notes are sent to a child that writes them (``journal_writer``), and each file but the
+"""The scheduler's journal while it runs: records are sent to a child that writes them (``journal_writer``), and each file but the
 first of a run begins with a snapshot of the engine that another child works out.
 
 Nothing waits for it. What cannot be written, or comes quicker than it can be, ends the record, which is said once, and a new file
@@ -15,17 +15,16 @@ import threading
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from io import BytesIO
 from queue import SimpleQueue
 from signal import SIGKILL
 from socket import MSG_DONTWAIT, SHUT_WR, socket
 
 from pumice.adapters.segments import Segments
 from pumice.apps.scheduler.forked import ask, beside
-from pumice.apps.scheduler.journal_writer import FLUSH, Writer
+from pumice.apps.scheduler.journal_writer import GAP, MESSAGE, NEXT, PACKED, RECORDS, Writer
 from pumice.journal.freezing import freeze
-from pumice.journal.recorder import ENGINE, GAP, Doorway, Notes
-from pumice.journal.records import Head
+from pumice.journal.recorder import Doorway, Notes
+from pumice.journal.records import LEVEL, Head, encode
 from pumice.ports.clock import Clock
 from pumice.scheduler.inputs import BeginFile
 
@@ -34,31 +33,29 @@ log = logging.getLogger("pumice.scheduler.journal")
 RETRY = 30.0
 """Seconds after which a new file is tried where one could not be written."""
 MOST = 64 << 20
-"""Bytes that wait for the writer at most: beyond it cycles are left out, and at twice as many the journal ends."""
+"""Bytes that wait for the writer at most: beyond it the record ends, until it has caught up."""
+TOO_SLOW = "it cannot be written as quickly as the scheduler decides"
+FLUSH = 0.25
+"""Seconds for which records wait for company in their block."""
 LAST_NOTES = 10.0
 """Seconds that the writer is given when the scheduler stops."""
-SNAPSHOT_LEVEL = 1
 
 
 class _Sender(threading.Thread):
-    """Sends chunks of notes beside the loop, since copying them into the kernel takes time. It ends after None. ``again``: see
-    ``Notes.again``."""
+    """Sends messages beside the loop, since the writer may not take them at once. It ends after None."""
 
-    def __init__(self, joined: socket, again: Callable[[BytesIO], None]) -> None:
+    def __init__(self, joined: socket) -> None:
         super().__init__(name="journal", daemon=True)
-        self.joined, self.again = joined, again
-        self.chunks: SimpleQueue[BytesIO | None] = SimpleQueue()
+        self.joined = joined
+        self.messages: SimpleQueue[bytes | None] = SimpleQueue()
         self.sent = 0
         self.fault = ""
 
     def run(self) -> None:
         try:
-            while (chunk := self.chunks.get()) is not None:
-                size = chunk.tell()
-                with chunk.getbuffer() as whole, whole[:size] as written:
-                    self.joined.sendall(written)
-                self.sent += size
-                self.again(chunk)
+            while (message := self.messages.get()) is not None:
+                self.joined.sendall(message)
+                self.sent += len(message)
         except OSError as error:
             self.fault = str(error)
 
@@ -87,9 +84,9 @@ class Journal:
 
     def begin(self) -> None:
         """From now on everything is noted. Before the engine is told anything."""
-        self._notes = self.enter.notes = Notes(self._keep)
+        self._notes = self.enter.notes = Notes(self._keep, self._lost)
         self._writer, self._socket = beside(lambda joined: Writer(joined, self.segments, self.first).run())
-        self._sender = _Sender(self._socket, self._notes.again)
+        self._sender = _Sender(self._socket)
         self._sender.start()
 
     async def run(self) -> None:
@@ -106,7 +103,7 @@ class Journal:
         self._notes.flush()
         self.enter.notes = None
         if self._socket is not None:
-            self._sender.chunks.put(None)
+            self._sender.messages.put(None)
             await asyncio.to_thread(self._sender.join, LAST_NOTES)
             if self._sender.is_alive():
                 log.error("journal cut folder=%s cause=its writer is late by more than %.0f s", self.segments.folder, LAST_NOTES)
@@ -118,17 +115,20 @@ class Journal:
                 self._hear()
             self._end()
 
-    def _keep(self, chunk: BytesIO) -> None:
-        """Hand a chunk over to the sender, as long as not too much of them waits."""
+    def _keep(self, block: bytes) -> None:
+        """Send a block of records, as long as not too much waits."""
+        self._send(RECORDS, block)
+        if self.waiting > MOST and not self._notes.thin:
+            self._notes.thin = True
+            self._send(GAP, TOO_SLOW.encode())
+            self._stopped(TOO_SLOW)  # the writer itself may take nothing any more
+
+    def _send(self, kind: int, payload: bytes) -> None:
         if self._socket is None:
             return
-        self._given += chunk.tell()
-        self._sender.chunks.put(chunk)
-        if self.waiting > 2 * MOST:
-            self._lost("its writer takes nothing any more")
-        elif self.waiting > MOST and not self._notes.thin:
-            self._notes.thin = True
-            self._notes.put(GAP, b"it cannot be written as quickly as the scheduler decides")
+        message = MESSAGE.pack(len(payload), kind) + payload
+        self._given += len(message)
+        self._sender.messages.put(message)
 
     @property
     def waiting(self) -> int:
@@ -137,13 +137,15 @@ class Journal:
 
     async def _turn(self) -> None:
         """Begin the next file, with the engine as it is now."""
-        engine = self.enter.engine
-        self._full, self._notes.thin = False, False
+        engine, notes = self.enter.engine, self._notes
+        notes.flush()
+        notes.folder.turn()
+        self._send(NEXT, b"")
+        self._full, notes.thin = False, False
         self._again = self.clock.monotonic() + RETRY
         self.enter(BeginFile())
-        self._notes.flush()
-        packed = await ask(lambda: zlib.compress(freeze(engine), SNAPSHOT_LEVEL))
-        self._notes.put(ENGINE, packed or b"")
+        packed = await ask(lambda: zlib.compress(encode(notes.folder.snapshot(freeze(engine))), LEVEL))
+        self._send(PACKED, packed or b"")
 
     def _hear(self) -> None:
         """Take what the writer says."""
@@ -181,7 +183,7 @@ class Journal:
         """There is no journal any more while this scheduler runs."""
         log.error("journal ended folder=%s cause=%s", self.segments.folder, cause)
         self.enter.notes, self.recording, self._again = None, False, float("inf")
-        self._sender.chunks.put(None)
+        self._sender.messages.put(None)
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(self._writer, SIGKILL)
             os.waitpid(self._writer, os.WNOHANG)

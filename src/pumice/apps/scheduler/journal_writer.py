@@ -1,34 +1,44 @@
-"""The writer of a scheduler's journal: a child that reads notes, folds them into records, compresses and writes them.
+"""The writer of a scheduler's journal: a child that compresses what it is sent, and writes it.
 
-It reads messages (``journal.recorder``). It says words, a line each: that a file is full, that it cannot write and why, that it
-writes again. It ends when the scheduler does, however that ends.
+It reads messages. It says words, a line each: that a file is full, that it cannot write and why, that it writes again. It ends
+when the scheduler does, however that ends.
 """
 
 from __future__ import annotations
 
-import select
 import socket
-import time
-import zlib
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from struct import Struct
 
 import msgspec
 
 from pumice.adapters.segments import Segments
-from pumice.journal.folding import Folder
-from pumice.journal.recorder import DROP_LINE, ENGINE, GAP, PUT_LINE, messages
-from pumice.journal.records import BLOCK, SNAPSHOT, Head, Snapshot, decode_told, encode, frame, head, pod_of
-from pumice.scheduler.inputs import BeginFile, DropPod, PutPod
+from pumice.journal.records import BLOCK, SNAPSHOT, Head, frame, framed, head
 
 PARTS = 8
 """Files that the bound is divided into."""
-FLUSH = 0.25
-"""Seconds for which records wait for company in their block."""
-BLOCK_SIZE = 1 << 20
-"""Bytes of records, about, that wait no longer."""
 AT_ONCE = 1 << 20
 """Bytes that are read at a time."""
+MESSAGE = Struct("<IB")
+"""The head of a message: its size and kind."""
+RECORDS, NEXT, PACKED, GAP = range(4)
+"""A block of records; the next file begins; its snapshot, compressed, or nothing where none could be made; why the record
+ends."""
+
+
+def messages(came: bytearray) -> Iterator[tuple[int, bytes]]:
+    """Take the messages that are whole: kind and content of each."""
+    at = 0
+    while len(came) >= at + MESSAGE.size:
+        size, kind = MESSAGE.unpack_from(came, at)
+        end = at + MESSAGE.size + size
+        if len(came) < end:
+            break
+        payload = bytes(memoryview(came)[at + MESSAGE.size : end])
+        at = end
+        yield kind, payload
+    del came[:at]
 
 
 def stamped(value: Head) -> str:
@@ -37,80 +47,51 @@ def stamped(value: Head) -> str:
     return f"{stamp}-{value.run}-{value.number:06}"
 
 
-def told(kind: int, payload: bytes, now: float) -> Any:
-    """Return what a message tells a folder."""
-    if kind == PUT_LINE:
-        return PutPod(pod_of(payload), now)
-    return DropPod(pod_of(payload)) if kind == DROP_LINE else decode_told(payload)
-
-
 class Writer:
     """``first`` is how the first file of the run begins."""
 
     def __init__(self, socket: socket.socket, segments: Segments, first: Head) -> None:
         self.socket, self.segments, self.head = socket, segments, first
-        self.folder = Folder()
         self.recording = True
         self._began = self._full = False
-        self._snapshot: Snapshot | None = None
-        """Of the open file, as long as its engine has not come."""
+        self._awaits = False
+        """The snapshot of the open file."""
 
     def run(self) -> None:
         """Read and write until nobody tells anything any more."""
-        came, due = bytearray(), 0.0
-        while True:
-            wait = max(0.0, due - time.monotonic()) if self.folder.records else None
-            if select.select([self.socket], [], [], wait)[0]:
-                more = self.socket.recv(AT_ONCE)
-                if not more:
-                    break
-                came += more
-                fresh = not self.folder.records
-                self._take(came)
-                if fresh:
-                    due = time.monotonic() + FLUSH
-            if self.folder.records and (time.monotonic() >= due or self.folder.size > BLOCK_SIZE):
-                self._write()
-        self._write()
+        came = bytearray()
+        while more := self.socket.recv(AT_ONCE):
+            came += more
+            for kind, payload in messages(came):
+                self._take(kind, payload)
         self.segments.end()
 
-    def _take(self, came: bytearray) -> None:
-        """Take the messages that are whole."""
-        for kind, payload, now in messages(came):
-            if kind == ENGINE:
-                self._take_engine(payload)
-            elif kind == GAP:
-                self._write()
-                self._stop(payload.decode())
-            else:
-                found = told(kind, payload, now)
-                if type(found) is BeginFile:
-                    self._turn()
-                self.folder.fold(found)
+    def _take(self, kind: int, payload: bytes) -> None:
+        if kind == NEXT:
+            self._turn()
+        elif kind == GAP:
+            self._stop(payload.decode())
+        elif self.recording:
+            try:
+                if kind == RECORDS:
+                    self._write(payload)
+                elif self._awaits:
+                    self._write_snapshot(payload)
+            except OSError as error:
+                self._stop(str(error))
 
-    def _write(self) -> None:
-        if not self.recording:
-            self.folder.turn()
-            return
-        block = self.folder.take()
-        try:
-            if not self._began:
-                self._begin_file()
-            self.segments.append(frame(BLOCK, block))
-        except OSError as error:
-            self._stop(str(error))
+    def _write(self, block: bytes) -> None:
+        if not self._began:
+            self._begin_file()
+        self.segments.append(frame(BLOCK, block))
         if not self._full and self.segments.written > self.segments.size / PARTS:
             self._full = True
             self._say("full")
 
     def _turn(self) -> None:
-        """Begin the next file, with all objects as they were told so far."""
-        if self.folder.records:
-            self._write()
-        self.folder.turn()
+        """Begin the next file."""
         self.head = msgspec.structs.replace(self.head, number=self.head.number + 1, fresh=False)
-        self._snapshot = self.folder.snapshot(b"")
-        self.recording = True
+        self.recording = self._awaits = True
         try:
             self._begin_file()
         except OSError as error:
@@ -120,30 +101,22 @@ class Writer:
         self.segments.begin(stamped(self.head), head(self.head))
         self._began, self._full = True, False
 
-    def _take_engine(self, packed: bytes) -> None:
-        """The engine has come with which the open file begins."""
-        if self._snapshot is None or not self.recording:
-            return
-        try:
-            if not packed:
-                raise OSError("no snapshot could be made")
-            self._snapshot.engine = zlib.decompress(packed)
-            snapshot = frame(SNAPSHOT, encode(self._snapshot))
-            if len(snapshot) > self.segments.size // 2:
-                raise OSError(f"a snapshot takes {len(snapshot):,} bytes, more than half of what the journal may take")
-            self.segments.append(snapshot)
-            self._say("going")
-        except OSError as error:
-            self._stop(str(error))
-        self._snapshot = None
+    def _write_snapshot(self, packed: bytes) -> None:
+        if not packed:
+            raise OSError("no snapshot could be made")
+        snapshot = framed(SNAPSHOT, packed)
+        if len(snapshot) > self.segments.size // 2:
+            raise OSError(f"a snapshot takes {len(snapshot):,} bytes, more than half of what the journal may take")
+        self.segments.append(snapshot)
+        self._awaits = False
+        self._say("going")
 
     def _stop(self, cause: str) -> None:
         """Write nothing until the next file begins; it follows on no other."""
         if self.recording:
             self._say(f"stopped {cause}")
-        self.recording, self._snapshot = False, None
+        self.recording = self._awaits = False
         self.head = msgspec.structs.replace(self.head, number=self.head.number + 1)
-        self.folder.turn()
 
     def _say(self, words: str) -> None:
         self.socket.sendall(words.replace("\n", " ").encode() + b"\n")
