@@ -13,6 +13,7 @@ from kit.scheduler_confs import conf, sharing
 
 from pumice.cli import main as cli
 from pumice.cli.cluster_snapshot import ClusterSnapshot, engine_of, save
+from pumice.simulation.pictures import starts_page
 from pumice.simulation.play import Simulation
 from pumice.simulation.starts import RunTimes, Start, starts
 from pumice.wire.share_hours import RunKey, parse_run, seconds_of, step_of
@@ -112,3 +113,9 @@ def test_explain_says_when_they_would_start(tmp_path: Path, capsys: pytest.Captu
     assert "not of a queue" in run("queue", "default")
     assert "no PodGroup default/x" in run("podgroup", "x")
     assert "no Job default/x" in run("job", "x")
+
+
+@pytest.mark.parametrize(("until", "last"), [(240.0, "12:04:12"), (7_200.0, "14:06"), (172_800.0, "01-03 14:24")])
+def test_the_times_under_the_picture_are_as_fine_as_the_spread_is_narrow(until: float, last: str) -> None:
+    noon = 1_767_268_800.0  # 2026-01-01T12:00:00Z
+    assert f">{last}</text>" in starts_page([Start("default/a", 60.0, 90.0, until)], noon)

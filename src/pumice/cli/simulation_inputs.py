@@ -22,7 +22,7 @@ from pumice.cli.streams import read, read_rows
 from pumice.devices.lint.claims import READERS
 from pumice.model.errors import BadInput, nearest
 from pumice.simulation.changes import added, outages, queue_of, recut, with_policy, without
-from pumice.simulation.generate import generate
+from pumice.simulation.generate import beside_cards, generate
 from pumice.simulation.manifests import MODEL, Json
 from pumice.simulation.play import Outage, Submission
 from pumice.simulation.trace import Task, lists_nodes, nodes_of, tasks_of
@@ -205,8 +205,10 @@ def _arriving(
     """All submissions in the order of their time."""
     tasks = [task for file, text in traces if not lists_nodes(text) for task in tasks_of(text, file)]
     found: list[Submission] = []
+    beside = beside_cards(case.objects.get("nodes", ()))
     for number, flow in enumerate(asked.flows):
-        found += generate("--generate", flow, Random(asked.seed + number), tasks, f"pod-{number}" if number else "pod")
+        prefix = f"pod-{number}" if number else "pod"
+        found += generate("--generate", flow, Random(asked.seed + number), tasks, prefix, beside)
     if tasks and not any("shape=trace" in flow for flow in asked.flows):
         found += _of_trace(tasks)
     for one in manifests:

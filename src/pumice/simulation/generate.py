@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from math import inf, log
 from random import Random
@@ -17,6 +17,7 @@ from pumice.simulation.play import Submission
 from pumice.simulation.trace import Task
 from pumice.simulation.words import Words
 from pumice.wire import names
+from pumice.wire.quantity import parse_quantity
 
 KEYS = ("pods", "shape", "arrival", "duration", "queue", "gang", "patience")
 SHARES = ((20, 1, 10, 2, 8), (30, 1, 25, 4, 16), (30, 1, 50, 6, 32), (20, 1, 80, 8, 48))
@@ -34,14 +35,33 @@ TRACE = "trace"
 RATES = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def generate(option: str, text: str, rng: Random, tasks: Sequence[Task], prefix: str = "pod") -> list[Submission]:
-    """The submissions of one flow. Raises BadInput with the key that cannot be."""
+Beside = tuple[float, float]
+"""CPUs and bytes of memory for each card of a node."""
+
+
+def beside_cards(nodes: Iterable[Json]) -> Beside:
+    """Return what the node with the most CPUs for each of its vGPU cards has for them; without end where no node has any."""
+    found: list[Beside] = []
+    for node in nodes:
+        has = (node.get("status") or {}).get("allocatable") or {}
+        cards = parse_quantity(has.get(names.VGPU_CORES, "0")) / 100
+        if cards:
+            cpu, memory = (float(parse_quantity(has.get(what, "0")) / cards) for what in ("cpu", "memory"))
+            found.append((cpu, memory))
+    return max(found, default=(inf, inf))
+
+
+def generate(
+    option: str, text: str, rng: Random, tasks: Sequence[Task], prefix: str = "pod", beside: Beside = (inf, inf)
+) -> list[Submission]:
+    """The submissions of one flow. No pod asks for more than its cards' part of what is ``beside`` them. Raises BadInput with
+    the key that cannot be."""
     words = Words(option, text, KEYS)
     size = words.whole("gang", 1)
     number = words.whole("pods")
     if number % size:
         raise words.error(f"{number} pods are no whole number of gangs of {size}")
-    draw, at, runs = _shapes(words, rng, tasks), _arrivals(words, rng), _durations(words, rng)
+    draw, at, runs = _shapes(words, rng, tasks, beside), _arrivals(words, rng), _durations(words, rng)
     patience = words.seconds("patience") or inf
     found: list[Submission] = []
     for serial in range(number // size):
@@ -51,7 +71,7 @@ def generate(option: str, text: str, rng: Random, tasks: Sequence[Task], prefix:
     return found
 
 
-def _shapes(words: Words, rng: Random, tasks: Sequence[Task]) -> Callable[[], tuple[Json, float]]:
+def _shapes(words: Words, rng: Random, tasks: Sequence[Task], beside: Beside) -> Callable[[], tuple[Json, float]]:
     """Draws a template, and how long the trace says that it runs."""
     name, queue = words.get("shape", "mixed"), words.object_name("queue")
     if name == TRACE:
@@ -64,14 +84,17 @@ def _shapes(words: Words, rng: Random, tasks: Sequence[Task]) -> Callable[[], tu
         known = (*SHAPES, TRACE)
         raise words.error(f"no shape {name!r} among {', '.join(known)}{nearest(name, known)}")
     rows = SHAPES[name]
-    templates = [_template(cards, percent, cpu, gib, queue) for _, cards, percent, cpu, gib in rows]
+    templates = [_template(cards, percent, cpu, gib, queue, beside) for _, cards, percent, cpu, gib in rows]
     weights = [row[0] for row in rows]
     return lambda: (rng.choices(templates, weights)[0], inf)
 
 
-def _template(cards: int, percent: int, cpu: int, gib: int, queue: str) -> Json:
+def _template(cards: int, percent: int, cpu: int, gib: int, queue: str, beside: Beside) -> Json:
     asked = {"cpu": str(cpu), "memory": f"{gib}Gi"}
     if cards:
+        part = cards * percent / 100
+        asked["cpu"] = f"{int(1000 * min(cpu, part * beside[0]))}m"
+        asked["memory"] = f"{int(1024 * min(gib, part * beside[1] / 2**30))}Mi"
         asked |= {names.VGPU_NUMBER: str(cards), names.VGPU_MEMORY_PERCENTAGE: str(percent)}
     return manifests.pod(asked, queue=queue)
 

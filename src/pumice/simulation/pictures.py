@@ -117,11 +117,12 @@ def starts_page(found: Sequence[Start], now: float) -> str:
     known = [at for each in shown for at in (each.p10, each.p50, each.p90) if at is not None]
     right = max(known, default=0.0) * 1.05 or 60.0
     width = 2 * BAR
+    clock = "%H:%M:%S" if right < 600 else "%H:%M" if right < 86_400 else "%m-%d %H:%M"
     text = []
     for quarter in range(5):
         x, at = LABEL + width * quarter / 4, right * quarter / 4
         text.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{ROW - 6}" y2="{ROW * (len(shown) + 1)}"/>')
-        text.append(_text(x - 14, 12, time.strftime("%H:%M", time.gmtime(now + at))))
+        text.append(_text(x - 14, 12, time.strftime(clock, time.gmtime(now + at))))
     for number, each in enumerate(shown, 1):
         early, even, late = (LABEL + width * min(1.0, (right if at is None else at) / right)
                              for at in (each.p10, each.p50, each.p90))  # fmt: skip

@@ -121,6 +121,16 @@ def test_who_says_no_stays_and_is_counted(
     assert f"2 pods stay: {reason} (" in text
 
 
+def test_of_pods_that_have_ended_nobody_says_that_they_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ended = running("ended", "n1", 0, 3000)
+    ended["status"]["phase"] = "Succeeded"
+    objects = [node("n1", cards=1), running("a", "n1", 0, 3000, annotations={names.MOVE: "false"}), ended]
+    code, text = run(capsys, "plan", "--for", "late", "--from", case_of(tmp_path, *objects, pod("late", mib=8000)))
+    assert code == 1
+    assert "1 pod stays: its annotation pumice.io/move says so" in text
+    assert "Succeeded" not in text
+
+
 def test_a_budget_that_allows_a_disruption_lets_the_pod_go_and_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

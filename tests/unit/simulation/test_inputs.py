@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from random import Random
 from typing import Any
 
@@ -12,7 +13,7 @@ from pumice.devices.card_policies import POLICIES
 from pumice.model.errors import BadInput
 from pumice.simulation import manifests
 from pumice.simulation.changes import added, outages, recut, with_policy, without
-from pumice.simulation.generate import generate
+from pumice.simulation.generate import beside_cards, generate
 from pumice.simulation.trace import nodes_of, tasks_of
 from pumice.wire import names
 from pumice.wire.nvidia_vgpu import parse_register
@@ -65,6 +66,21 @@ def test_generated_pods_are_those_of_the_seed() -> None:
     tasks = tasks_of(HEAD + POD, "pods.csv")
     (drawn,) = generate("--generate", "pods=1,shape=trace,duration=trace", Random(1), tasks)
     assert drawn.runs == 570.0
+
+
+def test_generated_pods_ask_for_no_more_than_their_cards_part_of_the_roomiest_node() -> None:
+    nodes = [{"status": {"allocatable": {"cpu": "8", "memory": "64Gi", names.VGPU_CORES: "800"}}},
+             {"status": {"allocatable": {"cpu": "8", "memory": "32Gi", names.VGPU_CORES: "200"}}},
+             {"status": {"allocatable": {"cpu": "64", "memory": "1Ti"}}}]  # fmt: skip
+    flow = "pods=200,shape=mixed"
+    found = [one.templates[0]["spec"]["containers"][0]["resources"] for one in generate("--generate", flow, Random(1), [])]
+    cut = [one.templates[0]["spec"]["containers"][0]["resources"]
+           for one in generate("--generate", flow, Random(1), [], beside=beside_cards(nodes))]  # fmt: skip
+    asked = {str(one["limits"].get(names.VGPU_NUMBER, 0)): (one["requests"]["cpu"], one["requests"]["memory"]) for one in cut
+             if one["limits"].get(names.VGPU_MEMORY_PERCENTAGE, "100") == "100"}  # fmt: skip
+    assert (asked["0"], asked["1"], asked["8"]) == (("8", "16Gi"), ("4000m", "16384Mi"), ("32000m", "131072Mi"))
+    assert [one["limits"].get(names.VGPU_NUMBER) for one in cut] == [one["limits"].get(names.VGPU_NUMBER) for one in found]
+    assert beside_cards([]) == (inf, inf)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.defragmenting.movers import MIN_AGE, Mover, mover
 from pumice.scheduler.cycle.queueing import claimants
 from pumice.scheduler.state.jobs import Job, Task
-from pumice.scheduler.state.tasks import Cause
+from pumice.scheduler.state.tasks import DONE_STATUSES, Cause
 
 LOOKS = 40_000
 """Looks for a place in one search: some seconds."""
@@ -69,7 +69,7 @@ def movers_of(
     why: Counter[str] = Counter()
     example: dict[str, str] = {}
     for task in cycle.state.tasks.values():
-        if not task.node:
+        if not task.node or task.status in DONE_STATUSES:
             continue
         found = mover(cycle.state, task, now, limits.min_age, below)
         if isinstance(found, Mover):
