@@ -58,7 +58,7 @@ class Seen(NamedTuple):
 
 _NONE = encode([])
 _BLOCK, _ARRAY = Struct(">BI"), 0xDD
-"""How a list of so many values begins in MessagePack."""
+"""The beginning of a list of so many values in MessagePack."""
 
 
 def digest(told: bytes) -> bytes:
