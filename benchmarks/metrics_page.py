@@ -29,7 +29,7 @@ from prometheus_client.registry import Collector
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
 from benchmarks.rescan import EVERYTHING
-from pumice.apps.scheduler.explain_page import MetricsPage
+from pumice.apps.scheduler.pages import MetricsPage
 from pumice.effects.vocabulary import Bind
 from pumice.metrics.scheduler import SchedulerMetrics
 from pumice.scheduler.engine import Engine

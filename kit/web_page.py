@@ -17,7 +17,7 @@ from pumice.ports.cluster import ApiError, Cluster, Json, Resource
 from pumice.web.cluster_site import ClusterSite
 from pumice.web.following import Configuration, Following, WallClock
 from pumice.web.guard import Guard
-from pumice.web.hub import Hub
+from pumice.web.informers import Hub
 from pumice.web.monitors import Monitors
 from pumice.web.server import Server, served
 from pumice.web.viewers import Viewers

@@ -15,7 +15,7 @@ from pumice.ports.cluster import Cluster
 from pumice.web.cluster_site import ClusterSite
 from pumice.web.following import Configuration, Following, WallClock
 from pumice.web.guard import Guard
-from pumice.web.hub import Hub
+from pumice.web.informers import Hub
 from pumice.web.machine_site import Looked, MachineSite
 from pumice.web.monitors import Monitors
 from pumice.web.server import Server, served

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from pumice.ports.clock import Clock
 from pumice.wire.times import stamp
 from pumice_lab.apiserver.errors import ApiFailure
+from pumice_lab.apiserver.fairness import Watches
 from pumice_lab.apiserver.http_types import Request
 from pumice_lab.apiserver.registry import Kind, Registry
 from pumice_lab.apiserver.resource_store import Index, Stored
 from pumice_lab.apiserver.storage import Storage
 from pumice_lab.apiserver.strategies import DEFAULT, builtin_strategies
 from pumice_lab.apiserver.strategies.base import Strategy
-from pumice_lab.apiserver.turns import Watches
 
 Json = dict[str, Any]
 LONGEST = (1 << 63) / 1e9

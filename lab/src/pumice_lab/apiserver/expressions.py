@@ -13,8 +13,8 @@ from pumice.cel.evaluation import compiled
 from pumice.cel.running import ALL_STEPS, STEPS, Budget
 from pumice.cel.values import CelError, Host
 from pumice_lab.apiserver.backend import Backend
-from pumice_lab.apiserver.concerns import Write, namespace_of
 from pumice_lab.apiserver.http_types import User
+from pumice_lab.apiserver.match_rules import Write, namespace_of
 from pumice_lab.apiserver.rights import Act, Rights
 from pumice_lab.apiserver.strategies.expressions import CONDITION_NAMES, NAMES
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from pumice_lab.apiserver import admission, quota_usage
 from pumice_lab.apiserver.backend import Backend
-from pumice_lab.apiserver.concerns import Write
 from pumice_lab.apiserver.deletion import has_ended
 from pumice_lab.apiserver.errors import (
     STALE,
@@ -22,6 +21,7 @@ from pumice_lab.apiserver.errors import (
     invalid_value,
     not_found,
 )
+from pumice_lab.apiserver.match_rules import Write
 from pumice_lab.apiserver.names import check_name
 from pumice_lab.apiserver.patch.fields import record_write
 from pumice_lab.apiserver.pod_security import admission as pod_security

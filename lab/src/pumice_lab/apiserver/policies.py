@@ -15,10 +15,10 @@ from pumice.cel.running import ALL_STEPS, LONGEST_MESSAGE, Budget
 from pumice.cel.values import CelError, as_json, check_names
 from pumice.wire.objects import selects
 from pumice_lab.apiserver.backend import Backend
-from pumice_lab.apiserver.concerns import Write, concerns
 from pumice_lab.apiserver.errors import ApiFailure
 from pumice_lab.apiserver.expressions import Question
 from pumice_lab.apiserver.http_types import User
+from pumice_lab.apiserver.match_rules import Write, concerns
 from pumice_lab.apiserver.patch.json_patch import apply_json_patch
 from pumice_lab.apiserver.patch.strategic import apply_strategic_patch
 from pumice_lab.apiserver.rights import Rights

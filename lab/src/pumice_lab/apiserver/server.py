@@ -25,6 +25,7 @@ from pumice_lab.apiserver.errors import (
     too_large,
     unauthorized,
 )
+from pumice_lab.apiserver.fairness import Seats, Turns
 from pumice_lab.apiserver.health import Checks, Requests, health_checks, health_page, indicators
 from pumice_lab.apiserver.http_types import ANONYMOUS, Request, Response, Target, failure, reply, target_of
 from pumice_lab.apiserver.objects import Objects
@@ -36,7 +37,6 @@ from pumice_lab.apiserver.schema.shape import types
 from pumice_lab.apiserver.storage import Expiry, Storage, TooLarge
 from pumice_lab.apiserver.subresources import answer as subresource_answer
 from pumice_lab.apiserver.tables.render import Tables
-from pumice_lab.apiserver.turns import Seats, Turns
 from pumice_lab.apiserver.verbs import read, write
 from pumice_lab.apiserver.verbs.context import Call
 from pumice_lab.apiserver.verbs.watch import watch

@@ -18,10 +18,10 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from pumice_lab.apiserver.errors import ApiFailure, too_large, too_many_requests, unauthorized, unsupported_media_type
+from pumice_lab.apiserver.fairness import Turns
 from pumice_lab.apiserver.http_types import SLICE, Request, Response, User, failure, slices
 from pumice_lab.apiserver.server import ApiServer
 from pumice_lab.apiserver.tunnel import Tunnels
-from pumice_lab.apiserver.turns import Turns
 
 log = logging.getLogger("pumice.cluster.apiserver.transport")
 BODY_LIMIT = 3 * 1024 * 1024  # of kube-apiserver

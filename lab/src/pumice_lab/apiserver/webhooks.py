@@ -22,10 +22,10 @@ import aiohttp
 from pumice.cel.values import CelError
 from pumice.wire.objects import is_ready
 from pumice_lab.apiserver.backend import Backend, Waits
-from pumice_lab.apiserver.concerns import Write, concerns
 from pumice_lab.apiserver.errors import ApiFailure, forbidden
 from pumice_lab.apiserver.expressions import Question, review_of
 from pumice_lab.apiserver.http_types import Request, User
+from pumice_lab.apiserver.match_rules import Write, concerns
 from pumice_lab.apiserver.patch.json_patch import apply_json_patch
 from pumice_lab.apiserver.rights import Rights
 from pumice_lab.apiserver.strategies.expressions import GROUP

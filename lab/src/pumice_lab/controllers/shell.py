@@ -22,7 +22,7 @@ from pumice.effects.work_queue import WorkQueue
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Cluster, Resource
 from pumice.wire import kinds
-from pumice_lab.apiserver.turns import Seats
+from pumice_lab.apiserver.fairness import Seats
 from pumice_lab.controllers import (
     cronjob,
     daemonset,

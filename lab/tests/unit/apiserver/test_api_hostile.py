@@ -19,8 +19,8 @@ from lab.tests.unit.apiserver.conftest import InProcess
 
 from pumice_lab.apiserver import Request, Response
 from pumice_lab.apiserver.bodies import DEPTH_LIMIT
+from pumice_lab.apiserver.fairness import Seats
 from pumice_lab.apiserver.http_types import User
-from pumice_lab.apiserver.turns import Seats
 
 Json = dict[str, Any]
 Run = Callable[[Callable[[InProcess], Any]], Any]

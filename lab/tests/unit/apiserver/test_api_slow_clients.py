@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from pumice_lab.apiserver import ADMIN, ApiServer, Request, Response, User, open_storage, serve, transport
+from pumice_lab.apiserver.fairness import Turns
 from pumice_lab.apiserver.http_types import SLICE, slices
 from pumice_lab.apiserver.transport import Patience
-from pumice_lab.apiserver.turns import Turns
 
 PODS = "/api/v1/namespaces/default/pods"
 MAPS = "/api/v1/namespaces/default/configmaps"

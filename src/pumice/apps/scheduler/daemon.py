@@ -23,11 +23,11 @@ from pumice.adapters.segments import Segments
 from pumice.apps.scheduler.binder import Binder, BindResults
 from pumice.apps.scheduler.claim_writes import ClaimWrites
 from pumice.apps.scheduler.configuration import Configuration
-from pumice.apps.scheduler.explain_page import ExplainPage, MetricsPage
 from pumice.apps.scheduler.first_queues import FirstQueues
 from pumice.apps.scheduler.informers import Informers
 from pumice.apps.scheduler.journal import Journal
 from pumice.apps.scheduler.node_locks import NodeLocks
+from pumice.apps.scheduler.pages import ExplainPage, MetricsPage
 from pumice.apps.scheduler.sharding import Sharding
 from pumice.apps.scheduler.status_writer import StatusWriter
 from pumice.apps.scheduler.volume_wait import VolumeWait

@@ -14,8 +14,8 @@ from itertools import islice
 from typing import Any, Final
 
 from pumice_lab.apiserver.backend import Backend
-from pumice_lab.apiserver.concerns import Write
 from pumice_lab.apiserver.errors import FieldProblem, forbidden, invalid, invalid_value
+from pumice_lab.apiserver.match_rules import Write
 from pumice_lab.apiserver.pod_security import checks
 from pumice_lab.apiserver.pod_security.checks import Check, Refusal, but_own_users, but_windows
 from pumice_lab.apiserver.strategies.base import at

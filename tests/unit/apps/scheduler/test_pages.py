@@ -13,7 +13,7 @@ from aiohttp.test_utils import make_mocked_request
 from kit.engine_world import World
 from kit.objects import node, pod
 
-from pumice.apps.scheduler.explain_page import MOST_WAITING, ExplainPage
+from pumice.apps.scheduler.pages import MOST_WAITING, ExplainPage
 from pumice.apps.service.reviewed import Reviewed
 from pumice.ports.cluster import ApiError, Resource
 from pumice.scheduler.explaining.explain import as_json, explain_known
