@@ -97,7 +97,7 @@ def test_a_history_is_data_and_plays_again_as_it_was() -> None:
 def test_the_checker_imports_nothing_of_pumice() -> None:
     here = Path(__file__).parent
     audit, kit = ("amounts", "card_rules", "claim_rules", "auditor"), ("kube_rules", "queue_rules")
-    beside = ("checker", "eviction_rules", "legacy_card_rules")
+    beside = ("checker", "eviction_rules", "legacy_card_rules", "sharings")
     judges = {f"kit.{name}": here.parents[1] / "kit" / f"{name}.py" for name in kit}
     judges |= {f"pumice.audit.{name}": here.parents[1] / "src" / "pumice" / "audit" / f"{name}.py" for name in audit}
     judges["pumice.audit"] = here.parents[1] / "src" / "pumice" / "audit" / "__init__.py"

@@ -379,7 +379,7 @@ def _rest(life: Life, story: Story) -> float:
 class _Nobody:
     """Stands where an engine would, and decides nothing."""
 
-    stirred = pressing = False
+    needs_cycle = pressing = False
     problems: Mapping[str, str] = {}
 
     def __init__(self, scheduler_names: Iterable[str] = ()) -> None:

@@ -12,8 +12,8 @@ from pumice.model.refusal import FitError, Refusal, Short
 from pumice.wire.objects import Node, Pod
 
 RESOURCE = "example.com/positions"
-NODE_CARDS = "example.com/position-cards"
-HELD = "example.com/positions-held"
+NODE_CARDS = "slots.pumice.io/position-cards"
+HELD = "slots.pumice.io/positions-held"
 POSITIONS = 7
 TEMPLATES = (1, 2, 4)
 
