@@ -75,8 +75,8 @@ class DeviceClaims:
     """By the uid of the claim."""
     in_use: DevicesInUse = field(init=False)
     _specs: dict[bytes, Spec] = field(default_factory=dict)
-    _users: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Pods that wait, by the claims that they name."""
+    _users: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    """Pods that wait, by the claims that they name, in the order in which they came: a journal is played in that order too."""
     _named_by: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _consumed: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """By pod the claims that are reserved for it."""
@@ -357,12 +357,12 @@ class DeviceClaims:
         if not pod.spec.node_name:
             self._named_by[pod.metadata.uid] = tuple(keys)
             for key in keys:
-                self._users[key].add(pod.metadata.uid)
+                self._users[key][pod.metadata.uid] = None
 
     def forget_pod(self, uid: str) -> None:
         """The pod is gone, or has a node."""
         for key in self._named_by.pop(uid, ()):
-            self._users[key].discard(uid)
+            self._users[key].pop(uid, None)
             if not self._users[key]:
                 del self._users[key]
         unwritten = self._keys.pop(_uid_for(uid), None)
