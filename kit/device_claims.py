@@ -85,7 +85,7 @@ class ClaimWorld(World):
         obj = tables[kind].pop(key)
         {"ResourceClaim": state.drop_claim, "ResourceSlice": state.drop_slice, "DeviceClass": state.drop_class}[kind](obj)
 
-    def ask(self, name: str, *specs: Json, group: str | None = None, **more: Any) -> None:
+    def ask(self, name: str, *specs: Json, group: str | None = None, cpu: str | None = "100m", **more: Any) -> None:
         """A pod with a claim of its own for each spec, made of a template."""
         entries, made = [], []
         uid = f"pod-{name}"
@@ -96,7 +96,7 @@ class ClaimWorld(World):
                           "metadata": {"name": key, "namespace": "default", "ownerReferences": [owner]}})  # fmt: skip
             entries.append({"name": f"c{at}", "resourceClaimTemplateName": "t"})
             made.append({"name": f"c{at}", "resourceClaimName": key})
-        body = pod(name, group=group, cpu="100m", resourceClaims=entries, **more)
+        body = pod(name, group=group, cpu=cpu, resourceClaims=entries, **more)
         body["metadata"]["uid"] = uid
         body["status"]["resourceClaimStatuses"] = made
         self.add(body)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import count
+from typing import Any
 
 import pytest
 from kit.claims import asks, claim, of_memory, published, shared_card
 from kit.device_claims import GPU, ClaimWorld, cards, whole
 from kit.objects import group, node, pod, priority_class
 from kit.room_worlds import BUNDLES
+from kit.scheduler_confs import conf
 
 from pumice.effects.vocabulary import Bind
 from pumice.scheduler.placing import claim_search
+from pumice.scheduler.state.known_claims import results_in
 
 
 def test_pods_of_one_template_are_one_class_and_get_a_card_each() -> None:
@@ -334,6 +338,97 @@ def test_a_gang_of_64_pods_with_a_claim_each_preempts_lower_ones_and_no_more_of_
     assert len(set(held)) == 64, "a device each"
     left = {one.name for one in world.evictions}
     assert all(f"low-{at}" not in left for at in range(8)), "the more important of the lower ones stay"
+
+
+def slow(world: ClaimWorld, each: float) -> None:
+    """From now on each look at the clock takes so many seconds, as where others have the machine's processors."""
+    cycle, looks = world.engine.cycle, count()
+
+    def tick() -> float:
+        return next(looks) * each
+
+    def slowly(now: float, rng: Any = None, **more: Any) -> Any:
+        return cycle(now, rng, **{"budget": 0.05, "tick": tick, **more})
+
+    world.engine.cycle = slowly  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("each", [0.0007, 0.003])
+@pytest.mark.parametrize("preempts", [False, True])
+def test_a_gang_of_64_pods_with_a_claim_each_starts_where_one_cycle_has_no_time_to_search_for_all_their_devices(
+    each: float, preempts: bool
+) -> None:
+    world = ClaimWorld(BUNDLES)
+    world.nodes_with(8, each=8)
+    world.add(priority_class("high", 100))
+    for at in range(64 * preempts):
+        world.ask(f"low-{at}", whole(), priority=1)
+    world.settle(10)
+    for at in range(64 * preempts):
+        world.set_phase(f"low-{at}", "Running")
+    world.add(group("gang", minimum=64, priority_class="high"))
+    for at in range(64):
+        world.ask(f"high-{at}", whole(), group="gang", priority=100)
+    slow(world, each)
+    world.settle(40)
+    assert len({effect.attempt for effect in world.bindings if effect.name.startswith("high")}) == 1, "all of it in one cycle"
+    assert all(world.node_of(f"high-{at}") for at in range(64))
+    assert len({device for at in range(64) for device in world.devices_of(f"high-{at}-c0")}) == 64
+    assert len(world.evictions) == 64 * preempts
+    assert not world.engine.state.terminating.gang_searches
+
+
+@pytest.mark.parametrize("each", [0.0, 0.0007, 0.003])
+def test_a_gang_whose_pods_ask_for_claims_and_nothing_else_preempts_and_starts(each: float) -> None:
+    """Such pods request nothing that a queue counts: neither backfill nor a share of zero keeps them from starting as a gang."""
+    gang = {"gang": {"enablePreemptable": False, "enableReclaimable": False}}
+    world = ClaimWorld(conf(["priority", gang, "conformance"], ["predicates", "proportion", "nodeorder"],
+                            actions="enqueue, allocate, preempt, reclaim, backfill"))  # fmt: skip
+    world.clears = False
+    world.nodes_with(4, each=4)
+    world.add(priority_class("high", 100))
+    for at in range(16):
+        world.ask(f"low-{at}", whole(), priority=1, cpu=None)
+    world.settle(10)
+    assert len(world.bindings) == 16
+    for at in range(16):
+        world.set_phase(f"low-{at}", "Running")
+    world.add(group("gang", minimum=16, priority_class="high"))
+    for at in range(16):
+        world.ask(f"high-{at}", whole(), group="gang", priority=100, cpu=None)
+    slow(world, each)
+    world.settle(20)
+    assert len(world.evictions) == 16
+    for at in range(16):
+        world.ask(f"again-{at}", whole(), priority=1, cpu=None)  # as a Deployment makes those anew that were evicted
+    world.clear()
+    world.settle(1)
+    assert all(world.node_of(f"high-{at}") for at in range(16)), "in the cycle that sees the last of them gone"
+    world.settle(10)
+    assert len(world.evictions) == 16
+
+
+def test_a_device_that_another_scheduler_takes_from_what_is_held_for_a_gang_is_not_given_twice() -> None:
+    world = ClaimWorld(BUNDLES)
+    world.nodes_with(3, each=8)
+    world.add(group("gang", minimum=20))
+    for at in range(20):
+        world.ask(f"m-{at}", whole(), group="gang")
+    world.shared("other", whole())
+    slow(world, 0.003)
+    world.settle(1)
+    [task, *_] = [found.task for found in world.engine.state.nominations.kept.values()]
+    [held] = world.engine.state.ledger.placements[task.uid].claims
+    assert held.allocation is not None
+    [one] = results_in(held.allocation)
+    mine = copy.deepcopy(world.claims["default/other"])
+    result = {"request": "g", "driver": one.driver, "pool": one.pool, "device": one.device}
+    mine["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [
+        {"resource": "pods", "name": "theirs", "uid": "theirs"}]}  # fmt: skip
+    world.publish(mine)
+    world.settle(40)
+    assert all(world.node_of(f"m-{at}") for at in range(20))
+    world.check()
 
 
 @pytest.mark.parametrize("looks", [1, 2, 3])

@@ -24,6 +24,11 @@ def begun(cycle: Cycle, job: Job) -> Search | None:
     return found if found is not None and found.action == ACTION else None
 
 
+def elsewhere(cycle: Cycle, job: Job) -> bool:
+    """Return whether another action searches for room for the job, and holds what it has found."""
+    return job in cycle.state.terminating.gang_searches and begun(cycle, job) is None
+
+
 def searching(cycle: Cycle) -> list[QueueState]:
     """Queues of jobs for which a search was begun."""
     searches = cycle.state.terminating.gang_searches
@@ -32,11 +37,14 @@ def searching(cycle: Cycle) -> list[QueueState]:
 
 def may_stop(cycle: Cycle, job: Job, tasks: list[Task]) -> bool:
     """Return whether the search may go on in another cycle. What is held has no labels, ports or volumes in the eyes of
-    others, so that no member may mind another one's."""
+    others, so that no member may mind another one's, and claims that are its pods' alone."""
     if job.min_available < 2 or cycle.framework.job_ready(job):
         return False
+    if elsewhere(cycle, job):
+        return False
     return not any(
-        task.cls.constraints.topological or task.cls.constraints.ports or task.cls.constraints.claims or task.cls.device_claims
+        task.cls.constraints.topological or task.cls.constraints.ports or task.cls.constraints.claims
+        or any(one.key for one in task.cls.device_claims)
         or task.uid in cycle.hints or cycle.among(task) is not None for task in tasks
     )  # fmt: skip
 
@@ -54,7 +62,7 @@ class Held:
     places: int = 0
     """Pods with a place from earlier cycles that nobody has to leave first."""
     begun: bool = False
-    _taken: bool = False
+    taken: bool = False
 
     def __post_init__(self) -> None:
         found, kept = begun(self.cycle, self.job), self.cycle.state.nominations.kept
@@ -65,12 +73,14 @@ class Held:
             self.failed_roles |= found.failed_roles
             now = self.cycle.state.ledger.table.revisions
             found.revisions = {row: seen for row, seen in found.revisions.items() if now[row] == seen}
+            if found.devices != self.cycle.state.device_claims.in_use.state:
+                found.devices = None
 
     def is_late(self) -> bool:
         """Return whether the search has to stop. Where it goes first, others who wait have half of the cycle's time."""
         cycle = self.cycle
         halved = self.begun and sum(len(queue.active) for queue in cycle.state.queues.values()) > 1
-        return not self._taken and cycle.past(cycle.started, 0.5 if halved else 1.0)
+        return not self.taken and cycle.past(cycle.started, 0.5 if halved else 1.0)
 
     def enough(self) -> bool:
         """Return whether the gang may be whole with what is held."""
@@ -79,7 +89,8 @@ class Held:
     def hold(self) -> None:
         """Keep in the ledger what this cycle has found, and go on in the next one."""
         cycle, state, statement = self.cycle, self.cycle.state, self.statement
-        found = state.terminating.gang_searches.setdefault(self.job, Search(action=ACTION))
+        in_use = state.device_claims.in_use
+        found = state.terminating.gang_searches.setdefault(self.job, Search(action=ACTION, devices=in_use.state))
         before, rows = {found.choices[uid].row for uid in found.choices}, dict[int, None]()
         statement.put_by()
         for step in statement.steps:
@@ -100,6 +111,7 @@ class Held:
         for row in rows:
             if row in found.revisions or row not in before:
                 found.revisions[row] = now[row]
+        found.devices = None if found.devices is None else in_use.state
         found.passed_over.update(dict.fromkeys(task.uid for task in self.passed_over))
         found.failed_roles |= self.failed_roles
         attempt = cycle.attempts[self.job]
@@ -112,7 +124,7 @@ class Held:
         if not self.begun:
             return
         cycle, job, statement = self.cycle, self.job, self.statement
-        self.begun, self._taken, self.places = False, True, 0
+        self.begun, self.taken, self.places = False, True, 0
         found, kept = cycle.state.terminating.gang_searches[job], cycle.state.nominations.kept
         unchanged = [kept[uid].task for uid in found.claimants if uid in kept and self._is_unchanged(found, kept[uid])]
         for task in unchanged[:-1]:  # the last one is asked about as any other: its queue may have another share by now
@@ -143,5 +155,7 @@ class Held:
         there."""
         task = nominated.task
         if nominated.awaits or task.cls.base is not task.cls or task.uid not in found.choices:
+            return False
+        if task.cls.device_claims and found.devices is None:
             return False
         return found.choices[task.uid].row in found.revisions and not self.cycle.state.terminating.unanswered

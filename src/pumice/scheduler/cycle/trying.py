@@ -100,7 +100,7 @@ def pending(cycle: Cycle, job: Job, *, beyond: bool = False) -> list[Task]:
     open_gates(cycle, job, beyond=beyond)
     tasks = [t for t in job.pending.values() if not t.gated and t.backoff.until <= cycle.now]
     if job.pending_best_effort:
-        asking = [t for t in tasks if not t.best_effort]
+        asking = [t for t in tasks if not t.asks_nothing]
         if len(asking) < len(tasks) and (not asking or cycle.framework.job_ready(job)):
             tasks = asking
     stood = job in cycle.state.scheduling_queue.reserved
@@ -109,7 +109,7 @@ def pending(cycle: Cycle, job: Job, *, beyond: bool = False) -> list[Task]:
             cycle.before[task.uid] = task.trial[1]
         task.trial = None
     if len(tasks) > 1:
-        tasks.sort(key=lambda task: (task.best_effort, cycle.framework.task_order_key(task)), reverse=True)
+        tasks.sort(key=lambda task: (task.asks_nothing, cycle.framework.task_order_key(task)), reverse=True)
     return tasks
 
 
@@ -133,9 +133,13 @@ def place(
                 return False
             continue
         task = tasks.pop()
-        if task.best_effort and framework.job_ready(job):
+        if task.asks_nothing and framework.job_ready(job):
             continue
         match attempt(cycle, statement, task, may, failed_roles, within):
+            case Outcome.LEFT if may_stop and task.cls in cycle.placer.evaluation.claims.late and not search.taken:
+                tasks.append(task)  # its devices are searched for in the next cycle, beside those that are found
+                search.hold()
+                return True
             case Outcome.LEFT:
                 search.passed_over.append(task)
                 continue

@@ -7,7 +7,8 @@ goes on in the next one, unless the node's devices or what is in use of them hav
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Final
@@ -33,7 +34,8 @@ from pumice.wire.objects import Requirements, parse_node_term
 CYCLE: Final = 0.02
 """Seconds that all searches of a cycle may take together."""
 CLASS, LONG, CLASS_LONG = 0.008, 0.05, 0.002
-"""Seconds that one class may search in a cycle, and that one whose search has taken ``LONG`` may: so it keeps nobody from his."""
+"""Seconds that a search may take of a cycle, and one that has taken ``LONG`` may, less what its class has searched in vain: so it
+keeps nobody from his."""
 QUICK: Final = 0.001
 """Seconds within which a search that finds devices is as any other pod's placing: the cycle's own end bounds how many there are.
 Those in vain count, for a pod may meet thousands of nodes, and so do those that find a later alternative: they go on."""
@@ -83,6 +85,15 @@ class ClaimSearch:
         self.tick, self.heard, self.limit, self._spent = perf_counter, None, float("inf"), 0.0
         self.late.clear()
         self._spent_by.clear()
+
+    @contextmanager
+    def unhurried(self) -> Iterator[None]:
+        """Give the searches within the time that they need: where a place was found before, and others left for it."""
+        limit, self.limit = self.limit, float("inf")
+        try:
+            yield
+        finally:
+            self.limit = limit
 
     def drop(self) -> None:
         """Forget what is searched again: the searches that were left, and refusals."""
@@ -171,19 +182,21 @@ class ClaimSearch:
         except StopIteration as end:
             found: tuple[Allocation, ...] | Unallocated = end.value
             took = self.tick() - began
-            if isinstance(found, Unallocated) or took > QUICK or later_alternatives(found):
-                self._spend(cls, took)
+            in_vain = isinstance(found, Unallocated) or later_alternatives(found) > 0
+            if in_vain or took > QUICK:
+                self._spend(cls, took, in_vain)
             return found
         took = self.tick() - began
         begun.spent += took
-        self._spend(cls, took)
+        self._spend(cls, took, True)
         self.late.add(cls)
         self._begun[cls] = begun
         return None
 
-    def _spend(self, cls: PodClass, seconds: float) -> None:
+    def _spend(self, cls: PodClass, seconds: float, in_vain: bool) -> None:
         self._spent += seconds
-        self._spent_by[cls] = self._spent_by.get(cls, 0.0) + seconds
+        if in_vain:
+            self._spent_by[cls] = self._spent_by.get(cls, 0.0) + seconds
 
     def _past(self, since: float, seconds: float) -> bool:
         """Return whether so many seconds have passed since then: the only thing here that depends on how quick a machine is."""

@@ -69,9 +69,10 @@ class Proportion(
         return (-queue.priority, self.share(queue))
 
     def overused(self, queue: QueueState) -> bool:
-        """Everything that the queue deserves is in use."""
+        """Everything that the queue deserves is in use. One whose pods ask for devices by claim alone deserves none of what is
+        shared here, and lacks none of it."""
         part = self.shares.part(queue)
-        if part is None or not part.deserved:
+        if part is None or not part.deserved or not any(n != PODS and v for n, v in part.request.items()):
             return False
         return all(v <= queue.allocated.get(n, 0) for n, v in part.deserved.items())
 

@@ -181,6 +181,8 @@ class Search:
     """By the uid of a claimant, the place that is idle and held for it."""
     revisions: dict[int, int] = field(default_factory=dict)
     """Rows on which something is held, as they were then; a row that has changed since is missing."""
+    devices: int | None = 0
+    """The state of devices that many nodes may use (``DevicesInUse.state``); None once somebody else has changed it."""
     nominated: dict[str, str] = field(default_factory=dict)
     """The nodes for which the API server says that claimants are nominated."""
     passed_over: dict[str, None] = field(default_factory=dict)

@@ -332,6 +332,12 @@ class TaskRecord(Struct, eq=False):
     def best_effort(self) -> bool:
         return self.request.best_effort and not self.cls.device_requests
 
+    @property
+    def asks_nothing(self) -> bool:
+        """Return whether it is left to backfill: one that asks for devices by claim alone is placed with the others of its gang,
+        though no queue counts what it requests."""
+        return self.best_effort and not self.cls.device_claims
+
     def order(self) -> tuple[int, int, float, str]:
         """Fall-back order of tasks: index in the name, then age, then uid (Volcano
         pkg/scheduler/framework/session_plugins.go)."""

@@ -123,6 +123,8 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
             cycle.attempts[job].tried = True
         if tasks and late and not out_of_turn and all(task.cls in late for task in tasks):
             cycle.attempts[job].postponed = True  # their devices are searched for in the next cycle
+        elif tasks and over_cycles.elsewhere(cycle, job) and any(task.cls.device_claims for task in tasks):
+            pass  # the action that makes room for it goes on, and takes what is idle
         elif tasks:
             planning.together(cycle, queue, job, tasks[0], line.line)
             attempt = cycle.attempts[job]

@@ -30,9 +30,13 @@ def starving(cycle: Cycle, action: str, admitted: Callable[[QueueState], bool] =
             if not first and cycle.out_of_time():
                 cycle.attempts[job].postponed = True
                 continue
-            if framework.job_starving(job):
-                first = False
-                yield job
+            if not framework.job_starving(job):
+                continue
+            first = False
+            if job in cycle.state.terminating.gang_searches and not claimants(cycle, job):  # no more time for its devices
+                cycle.attempts[job].postponed = True
+                continue
+            yield job
 
 
 def commit_or_hold(cycle: Cycle, evaluator: Evaluator, job: Job, trial: Trial) -> bool:
@@ -40,6 +44,9 @@ def commit_or_hold(cycle: Cycle, evaluator: Evaluator, job: Job, trial: Trial) -
     back. True: somebody goes."""
     statement, searches = trial.statement, cycle.state.terminating.gang_searches
     cycle.measures.preemption_attempts += trial.attempts
+    late = cycle.placer.evaluation.claims.late
+    if late and (job in searches or statement.steps) and not cycle.framework.job_pipelined(job):
+        trial.unfinished |= any(task.cls in late for task in job.pending.values())  # these were left out
     if trial.unfinished:
         found = hold(cycle, job, trial)
         found.action, found.known = evaluator.scope.action, evaluator.orders

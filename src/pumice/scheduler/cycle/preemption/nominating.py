@@ -105,7 +105,8 @@ def redeem(cycle: Cycle) -> None:
         job = next(iter(nominations.ripe))
         del nominations.ripe[job]
         if job.known and job not in cycle.state.terminating.gang_searches:
-            _redeem(cycle, job, elsewhere)
+            with cycle.placer.evaluation.claims.unhurried():  # one more cycle, and others have the devices of those who left
+                _redeem(cycle, job, elsewhere)
     clear_lapsed(cycle)
 
 

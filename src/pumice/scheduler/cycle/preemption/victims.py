@@ -44,7 +44,7 @@ def between_jobs(framework: Framework, action: str = "preempt", *, gangs: bool =
         return (
             pod.status in HELD and pod.job is not None and claimant.job is not None
             and pod.job.queue is claimant.job.queue and pod.job is not claimant.job
-            and pod.yielding.preemptable and (pod.best_effort or not claimant.best_effort)
+            and pod.yielding.preemptable and (pod.best_effort or not claimant.asks_nothing)
         )  # fmt: skip
 
     return Scope(action, candidate, framework.evictable_by_preempt if gangs else framework.not_preemptable)
@@ -54,7 +54,7 @@ def inside_a_job(framework: Framework) -> Scope:
     def candidate(claimant: Task, pod: Task) -> bool:
         return (
             pod.status in HELD and pod.job is not None and pod.job is claimant.job
-            and pod.yielding.preemptable and (pod.best_effort or not claimant.best_effort)
+            and pod.yielding.preemptable and (pod.best_effort or not claimant.asks_nothing)
         )  # fmt: skip
 
     return Scope("preempt", candidate, framework.not_preemptable, inside=True)
