@@ -97,21 +97,19 @@ def test_conditions_are_one_per_type_and_counts_follow() -> None:
     assert (status["running"], status["failed"], status["succeeded"]) == (1, 1, 0)
 
 
-def test_a_condition_of_which_only_the_numbers_change_is_rewritten_after_half_a_minute_at_most() -> None:
+def test_conditions_count_nodes_that_came_and_are_not_rewritten_for_each_within_half_a_minute() -> None:
     world = World()
     world.add(node("n1", cpu="1"), pod("a", cpu="5"))
     world.settle()
+    assert world.condition("a")["message"] == "0/1 nodes are unavailable: 1 Insufficient cpu."
     world.add(node("n2", cpu="1"), pod("b", cpu="5"))
     world.settle()
-    assert world.condition("a")["message"] == "0/1 nodes are unavailable: 1 Insufficient cpu."
-    assert world.condition("b")["message"] == "0/2 nodes are unavailable: 2 Insufficient cpu."
-    world.now += 30
-    changed = world.pods["default/a"]
-    changed["metadata"]["annotations"] = {"volcano.sh/task-priority": "7"}
-    changed["spec"]["tolerations"] = [{"operator": "Exists"}]
-    world.add(changed)
+    assert [world.condition(name)["message"] for name in "ab"] == ["0/2 nodes are unavailable: 2 Insufficient cpu."] * 2
+    world.add(node("n3", cpu="1"))
     world.settle()
     assert world.condition("a")["message"] == "0/2 nodes are unavailable: 2 Insufficient cpu."
+    world.settle(30)
+    assert [world.condition(name)["message"] for name in "ab"] == ["0/3 nodes are unavailable: 3 Insufficient cpu."] * 2
 
 
 def test_a_gated_pod_that_asks_for_nothing_waits_too() -> None:
