@@ -70,7 +70,7 @@ def test_the_exit_code_is_the_programs_own(here: OneMachine, command: list[str],
 def test_a_program_is_given_words_that_are_not_utf_8_as_they_are_and_shown_without_them(here: OneMachine) -> None:
     """As names of files are that came from an older system."""
     word = os.fsdecode(b"caf\xe9.csv")
-    program = here.start("--memory", "1000", "--", "sh", "-c", "echo there; sleep 100; true", word)
+    program = here.start("--memory", "1000", "--", "sh", "-c", "echo there; while :; do sleep 0.1; done", word)
     assert program.stdout is not None
     assert program.stdout.readline() == "there\n", program.stderr
     assert Path(f"/proc/{program.pid}/cmdline").read_bytes().endswith(b"\0caf\xe9.csv\0")
