@@ -109,10 +109,10 @@ async def _serve(
         driver = endpoint(settings.kubelet_dir, served.driver, served)
         await driver.start()
         try:
-            await run_until(stop, served.watch.run(), served.keep_published(driver.registered, ready), served.beside())
+            await run_until(stop, served.watch.run(), served.keep_published(driver.registered, ready), served.run_daemons())
         finally:
             await driver.stop()
-            await served.leave()
+            await served.stop_daemons()
     finally:
         os.close(held)
 
@@ -199,12 +199,12 @@ class NodeClaims(ABC):
     async def reconcile(self) -> None:
         """Bring together what is booked and what is there, now and again. Raises PumiceError."""
 
-    async def beside(self) -> None:
-        """Keep what else there is to keep, until cancelled."""
+    async def run_daemons(self) -> None:
+        """Run the daemons that claims need besides the driver (control daemons of MPS) until cancelled."""
         await asyncio.Event().wait()
 
-    async def leave(self) -> None:
-        """The driver ends."""
+    async def stop_daemons(self) -> None:
+        """Stop those daemons that serve nobody."""
         return
 
     # -- what the kubelet asks ---------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ from pumice.wire.volcano import COMPLETED, INQUEUE, PENDING, RUNNING, UNKNOWN, P
 
 REFUSED_BY_NODE = "its node could not give it the devices that it was placed on"
 REWRITE_AFTER = 30.0
-"""Seconds between two writes of a pod's condition when only the numbers in its text have changed (docs/known-weaknesses.md)."""
+"""Seconds between two writes of a pod's condition when only the numbers in its text have changed, unless the nodes have
+(``SchedulingQueue.explain_again``)."""
 
 
 def close(cycle: Cycle) -> list[SchedulerEffect]:

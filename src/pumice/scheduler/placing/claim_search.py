@@ -87,8 +87,8 @@ class ClaimSearch:
         self._spent_by.clear()
 
     @contextmanager
-    def unhurried(self) -> Iterator[None]:
-        """Give the searches within the time that they need: where a place was found before, and others left for it."""
+    def without_time_limit(self) -> Iterator[None]:
+        """Let searches take the time that they need: for nominated pods whose victims are gone."""
         limit, self.limit = self.limit, float("inf")
         try:
             yield

@@ -163,14 +163,14 @@ class NodeClaims(Driver):
         if self.mps is not None and await self.mps.known():
             await self.mps.look()
 
-    async def beside(self) -> None:
+    async def run_daemons(self) -> None:
         if self.mps is None:
-            await super().beside()
+            await super().run_daemons()
         else:
             await self.mps.look()
             await self.mps.keep()
 
-    async def leave(self) -> None:
+    async def stop_daemons(self) -> None:
         if self.mps is not None:
             await self.mps.leave()
 

@@ -105,7 +105,7 @@ def redeem(cycle: Cycle) -> None:
         job = next(iter(nominations.ripe))
         del nominations.ripe[job]
         if job.known and job not in cycle.state.terminating.gang_searches:
-            with cycle.placer.evaluation.claims.unhurried():  # one more cycle, and others have the devices of those who left
+            with cycle.placer.evaluation.claims.without_time_limit():  # in the next cycle others could take the devices
                 _redeem(cycle, job, elsewhere)
     clear_lapsed(cycle)
 
