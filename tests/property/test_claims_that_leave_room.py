@@ -11,7 +11,7 @@ from kit.claims import Cluster, asks, claim, published
 from kit.mig_rules import RULES, RuledSlices
 
 from pumice.claims.objects import DeviceID
-from pumice.claims.partitions import Cut, Layout, State
+from pumice.claims.partitions import Layout, PartitionedPool, State
 from pumice.claims.reading import claim_of
 from pumice.claims.reasons import Unallocated
 from pumice.claims.search import allocate, finished
@@ -71,10 +71,10 @@ def served(totals: dict[str, int], parts: list[Part], taken: list[Part]) -> floa
     return sum(best.values()) / sum(1 / size for size in sizes)  # size * number / size: each size weighs 1 / size
 
 
-def card_state(cluster: Cluster, card: int = 0) -> tuple[Cut, State]:
+def card_state(cluster: Cluster, card: int = 0) -> tuple[PartitionedPool, State]:
     (pool,) = cluster.slices.pools_of(NODE)
-    cut = cluster.slices.cut_of(pool.id)
-    return cut, cut.states(cluster.usage.devices, cluster.usage.remembered)[f"card-{card}"]
+    partitioned = cluster.slices.partitioned_pool(pool.id)
+    return partitioned, partitioned.states(cluster.usage.devices, cluster.usage.remembered)[f"card-{card}"]
 
 
 def fits(totals: dict[str, int], taken: list[Part], part: Part) -> bool:
@@ -89,12 +89,12 @@ def test_what_is_lost_is_what_no_cut_of_the_rest_can_serve(seed: int) -> None:
     taken: list[Part] = []
     largest = max(size for _, size, _ in parts)
     while True:
-        cut, state = card_state(cluster)
+        partitioned, state = card_state(cluster)
         lost = state.layout.lost(state)
         for part in parts:
             if part in taken:
                 continue
-            found = lost[cut.places[f"c0-{part[0]}"][1]]
+            found = lost[partitioned.places[f"c0-{part[0]}"][1]]
             if not fits(totals, taken, part):
                 assert found is None or any(one[1:] == part[1:] and fits(totals, taken, one) for one in parts)
                 continue
@@ -153,17 +153,17 @@ def test_a_place_by_claim_is_worth_what_a_slice_by_annotation_is(model: str, see
     places = places_of(0, (model,), (), 1, table)
     assert isinstance(places, Places)
     (pool,) = cluster.slices.pools_of(NODE)
-    cut = cluster.slices.cut_of(pool.id)
-    ((set_, layout),) = cut.layouts.items()
+    partitioned = cluster.slices.partitioned_pool(pool.id)
+    ((set_, layout),) = partitioned.layouts.items()
     used, held = 0, list[DeviceID]()
     while True:
-        state = cut.states(held, {})[set_]
+        state = partitioned.states(held, {})[set_]
         lost = layout.lost(state)
         before = remaining_value(places, -1, used)
         open_places = []
         for place in pool.devices:
             cover = cover_of(place.device.consumes_counters[0].counters)
-            found = lost[cut.places[place.id.device][1]]
+            found = lost[partitioned.places[place.id.device][1]]
             if found is not None and not cover & used:
                 after = remaining_value(places, -1, used | cover)
                 assert found * float(layout.largest) / (1 << 20) == pytest.approx(before - after, rel=1e-6, abs=1e-6)

@@ -51,9 +51,9 @@ class Filling:
         packed, nothing = packs(rank), -rank(0, 0, 0, WHOLE)
         found: list[tuple[tuple[Any, ...], PooledDevice]] = []
         for pool in pools:
-            cut = slices.cut_of(pool.id)
+            partitioned = slices.partitioned_pool(pool.id)
             mine = (id_ for id_ in self.usage.devices if (id_.driver, id_.pool) == pool.id)
-            states = cut.states(mine, self.usage.remembered) if cut.places else {}
+            states = partitioned.states(mine, self.usage.remembered) if partitioned.places else {}
             cards = {
                 set_: (-rank(use.memory, use.shares, use.cores, WHOLE), state.is_idle, state.layout.lost(state))
                 for set_, state in states.items()
@@ -61,7 +61,7 @@ class Filling:
             }
             first = pool.has_binding_conditions
             for place in pool.devices:
-                if (at := cut.places.get(place.id.device)) is not None:
+                if (at := partitioned.places.get(place.id.device)) is not None:
                     by_rank, idle, losses = cards[at[0]]
                     lost = losses[at[1]]
                     lost = inf if lost is None else lost

@@ -1,4 +1,4 @@
-"""Cards that are cut into partitions for claims: what a place there would leave for larger ones (``pumice.model.remaining``).
+"""Cards that are partitioned for claims: what a place there would leave for larger ones (``pumice.model.remaining``).
 
 A card is a counter set, and a place is a device that draws on it for one claim alone. Cards with equal counters and places are
 one ``Layout``, whatever their devices are called: what was found for one of them holds for all. Layouts of drivers that count
@@ -141,8 +141,8 @@ class Layout:
 
 
 @dataclass(slots=True)
-class Cut:
-    """The cards of a pool that are cut: the layout of each, and the kind of place that each device is."""
+class PartitionedPool:
+    """The cards of a pool that are partitioned: the layout of each, and the kind of place that each device is."""
 
     layouts: dict[str, Layout] = field(default_factory=dict)
     places: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -172,14 +172,14 @@ class Cut:
         return {set_: State(layout, tuple(free[set_]), tuple(taken[set_])) for set_, layout in self.layouts.items()}
 
 
-NOTHING: Final = Cut()
+NOTHING: Final = PartitionedPool()
 
 
-def cut_of(
+def partitioned_pool(
     slices: Iterable[ResourceSlice], sets: Mapping[str, Mapping[str, Counter]],
     known: dict[tuple[Amounts, tuple[Place, ...]], Layout],
-) -> Cut:  # fmt: skip
-    """Return how these slices of a pool cut its cards. ``known``: the layouts of all pools."""
+) -> PartitionedPool:  # fmt: skip
+    """Return how these slices of a pool partition its cards. ``known``: the layouts of all pools."""
     found: dict[str, dict[tuple[Amount, Amounts], list[tuple[ResourceSlice, Device]]]] = {}
     counters = {set_: tuple(sorted(of)) for set_, of in sets.items()}
     for slice_ in slices:
@@ -194,7 +194,7 @@ def cut_of(
             found.setdefault(one.counter_set, {}).setdefault((size, draws), []).append((slice_, device))
     if not found:
         return NOTHING
-    cut = Cut()
+    pool = PartitionedPool()
     for set_, kinds in found.items():
         key = (tuple(plain(sets[set_][name].value) for name in counters[set_]),
                tuple(Place(size, draws, len(devices)) for (size, draws), devices in kinds.items()))  # fmt: skip
@@ -202,10 +202,10 @@ def cut_of(
         if layout is None:
             layout = known[key] = Layout(*key)
         layout.sample = tuple(devices[0] for devices in kinds.values())
-        cut.layouts[set_], cut.counters[set_] = layout, counters[set_]
-        cut.places.update((device.name, (set_, at)) for at, devices in enumerate(kinds.values()) for _, device in devices)
-    cut.idle = frozenset(layout.idle for layout in cut.layouts.values())
-    return cut
+        pool.layouts[set_], pool.counters[set_] = layout, counters[set_]
+        pool.places.update((device.name, (set_, at)) for at, devices in enumerate(kinds.values()) for _, device in devices)
+    pool.idle = frozenset(layout.idle for layout in pool.layouts.values())
+    return pool
 
 
 def size_of(device: Device) -> Fraction:

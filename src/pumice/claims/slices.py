@@ -14,7 +14,7 @@ from typing import Any
 
 from pumice.claims.attributes import cards_of
 from pumice.claims.objects import Amount, Counter, CounterConsumption, Device, DeviceID, ResourceSlice, plain
-from pumice.claims.partitions import Amounts, Cut, Layout, Place, cut_of, size_of
+from pumice.claims.partitions import Amounts, Layout, PartitionedPool, Place, partitioned_pool, size_of
 from pumice.claims.selecting import Selections
 from pumice.wire.objects import parse_node_term
 
@@ -88,7 +88,7 @@ class Slices:
         self._makes: dict[str, frozenset[int]] = {}
         """By slice the capacities of its devices, whichever devices have them."""
         self._cards: dict[PoolID, tuple[int, dict[str, Mapping[str, Counter]]]] = {}
-        self._cuts: dict[PoolID, Cut] = {}
+        self._partitioned: dict[PoolID, PartitionedPool] = {}
         self._layouts: dict[tuple[Amounts, tuple[Place, ...]], Layout] = {}
         for one in slices:
             self.put(one)
@@ -107,7 +107,7 @@ class Slices:
         )
         self._index(one.pool)
         if len(newest := self._newest(one.pool)) == one.spec.pool.resource_slice_count and newest[-1] is one:
-            self.cut_of(one.pool)  # here, so that no cycle waits for it
+            self.partitioned_pool(one.pool)  # here, so that no cycle waits for it
         return changed | {one.pool}
 
     def remove(self, name: str) -> set[PoolID]:
@@ -147,11 +147,11 @@ class Slices:
             self._cards[pool] = alone + len(sets), sets
         return self._cards[pool]
 
-    def cut_of(self, pool: PoolID) -> Cut:
+    def partitioned_pool(self, pool: PoolID) -> PartitionedPool:
         """Return how the newest generation of a pool cuts its cards into partitions."""
-        if pool not in self._cuts:
-            self._cuts[pool] = cut_of(self._newest(pool), self.cards_in(pool)[1], self._layouts)
-        return self._cuts[pool]
+        if pool not in self._partitioned:
+            self._partitioned[pool] = partitioned_pool(self._newest(pool), self.cards_in(pool)[1], self._layouts)
+        return self._partitioned[pool]
 
     def _newest(self, pool: PoolID) -> list[ResourceSlice]:
         slices = self._by_pool.get(pool, ())
@@ -196,7 +196,7 @@ class Slices:
         self._places[pool] = now
         self._named.pop(pool, None)
         self._cards.pop(pool, None)
-        self._cuts.pop(pool, None)
+        self._partitioned.pop(pool, None)
         if not slices:
             del self._by_pool[pool], self._places[pool]
 

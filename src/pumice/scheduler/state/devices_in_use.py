@@ -38,7 +38,7 @@ class DevicesInUse:
     _last: dict[PoolID, Usage] = field(default_factory=dict)
     """The last usage of a pool: it remembers counters of devices that are published no more."""
     _full: dict[PoolID, tuple[int, tuple[float, int], frozenset[State]]] = field(default_factory=dict)
-    """Use of a pool at that revision, and its cards that are cut into partitions, of equal ones one."""
+    """Use of a pool at that revision, and its cards that are partitioned, of equal ones one."""
 
     def __post_init__(self) -> None:
         self.cards = ClaimedCards(self.slices)
@@ -77,23 +77,23 @@ class DevicesInUse:
         return found
 
     def fullness(self, node: str) -> tuple[float, frozenset[State]]:
-        """Return which part of the cards that a node has by its pools claims hold, from 0 to 1, and those of them that are cut
-        into partitions, of equal ones one."""
-        used, number, cut = 0.0, 0, frozenset[State]()
+        """Return which part of the cards that a node has by its pools claims hold, from 0 to 1, and the partitioned ones,
+        one of those that are equal."""
+        used, number, partitioned = 0.0, 0, frozenset[State]()
         for pool in self.slices.may_concern(node):
             if pool not in self.held:
-                number, states = number + self.slices.cards_in(pool)[0], self.slices.cut_of(pool).idle
+                number, states = number + self.slices.cards_in(pool)[0], self.slices.partitioned_pool(pool).idle
             else:
                 _, (in_use, of), states = self._look(pool)
                 used, number = used + in_use, number + of
-            cut = cut | states if cut else states
-        return (used / number if number else 0.0), cut
+            partitioned = partitioned | states if partitioned else states
+        return (used / number if number else 0.0), partitioned
 
     def _look(self, pool: PoolID) -> tuple[int, tuple[float, int], frozenset[State]]:
         known = self._full.get(pool)
         if known is None or known[0] != self.revisions[pool]:
-            usage, cut = self.of_pool(pool), self.slices.cut_of(pool)
-            states = frozenset(cut.states(usage.devices, usage.remembered).values()) if cut.places else cut.idle
+            usage, of = self.of_pool(pool), self.slices.partitioned_pool(pool)
+            states = frozenset(of.states(usage.devices, usage.remembered).values()) if of.places else of.idle
             known = self._full[pool] = self.revisions[pool], fullness(pool, usage, self.slices), states
         return known
 
