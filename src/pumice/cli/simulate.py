@@ -131,12 +131,14 @@ def print_outcomes(outcomes: list[Outcome], differences: list[Difference]) -> No
     from rich.table import Table
 
     from pumice.cli.tables import print_whole, wide_console
-    from pumice.simulation.report import difference_lines, reason_lines, rows_of
+    from pumice.simulation.report import difference_lines, reason_lines, rows_of, waiting_lines
 
     console, _ = wide_console()
     table = Table("", *(escape(plain(outcome.variant)) for outcome in outcomes), box=None, pad_edge=False)
     for title, cells in rows_of(outcomes):
         table.add_row(escape(plain(title)), *cells)
     print_whole(console, table)
-    for line in [line for one in differences for line in difference_lines(one)] + list(reason_lines(outcomes[0])):
+    lines = [line for one in differences for line in difference_lines(one)]
+    lines += [*reason_lines(outcomes[0]), *(line for outcome in outcomes for line in waiting_lines(outcome))]
+    for line in lines:
         print(plain(line))

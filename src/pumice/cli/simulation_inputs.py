@@ -297,7 +297,9 @@ def _changes(asked: Inputs) -> str:
 def _changed(case: ClusterSnapshot, asked: Inputs) -> tuple[ClusterSnapshot, set[str]]:
     objects, device_config, gone = case.objects, case.device_config, set()
     for text in asked.add:
-        objects = added(objects, text)
+        objects, note = added(objects, text)
+        if note:
+            print(note, file=sys.stderr)
     for text in asked.recut:
         objects, device_config = recut(objects, device_config, text)
     for text in asked.without:

@@ -17,7 +17,7 @@ from pumice.devices.card_policies import POLICIES
 from pumice.devices.nvidia_vgpu.mig_catalogue import builtin_geometries
 from pumice.model.cards import Card, Mode
 from pumice.model.errors import BadInput, nearest
-from pumice.model.hardware.cards import presets
+from pumice.model.hardware.cards import is_called, presets, presets_called
 from pumice.simulation import manifests
 from pumice.simulation.manifests import Json
 from pumice.simulation.play import Outage
@@ -46,15 +46,16 @@ def with_policy(conf: str, policy: str) -> str:
     raise BadInput(f"--policy {policy}: the configuration has no plugin deviceshare, which a policy is an argument of")
 
 
-def added(objects: Objects, text: str) -> Objects:
-    """More nodes: like one of the cluster with cards of that model, or with cards that the product knows."""
+def added(objects: Objects, text: str) -> tuple[Objects, str]:
+    """More nodes: like one of the cluster with cards of that model, or with cards that Pumice knows. Returns a sentence that says
+    which were taken, where several are called so; else nothing."""
     words = Words("--add", text, ("nodes", "model", "cards", "cpu", "memory", "shares"))
     number, model = words.whole("nodes"), words.get("model", "")
     known = {node["metadata"]["name"] for node in objects.get("nodes", ())}
     fresh = islice((name for i in count(len(known)) if (name := f"added-{i}") not in known), number)
-    like = next((node for node in objects.get("nodes", ()) if model and model.lower() in _models(node).lower()), None)
-    slices = objects.get("resourceSlices", [])
-    more: list[Json] = []
+    like = next((node for node in objects.get("nodes", ()) if is_called(_models(node), model)), None)
+    slices, more = objects.get("resourceSlices", []), list[Json]()
+    others: tuple[str, ...] = ()
     if like is not None and not words.keys() - {"nodes", "model"}:
         made = [_copy(like, name) for name in fresh]
         there = like["metadata"]["name"]
@@ -62,11 +63,12 @@ def added(objects: Objects, text: str) -> Objects:
     else:
         cards, preset = 0, None
         if model:
-            fitting = [key for key in presets() if model.lower() in key.lower()]
+            fitting = presets_called(model)
             if not fitting:
                 there = sorted({word for node in objects.get("nodes", ()) for word in _models(node).split()} | set(presets()))
                 raise words.error(f"no model {model!r} of the cluster or among {', '.join(presets())}{nearest(model, there)}")
             cards, preset = words.whole("cards", 8, MOST_CARDS), presets()[fitting[0]]
+            others = fitting[1:]
         made = [
             manifests.node(name, cpu=words.quantity("cpu", str(12 * cards or 32)),
                            memory=words.quantity("memory", f"{128 * cards or 256}Gi"), cards=cards,
@@ -74,7 +76,8 @@ def added(objects: Objects, text: str) -> Objects:
                            shares=words.whole("shares", 10))
             for name in fresh
         ]  # fmt: skip
-    return {**objects, "nodes": [*objects.get("nodes", ()), *made], **({"resourceSlices": [*slices, *more]} if more else {})}
+    found = {**objects, "nodes": [*objects.get("nodes", ()), *made], **({"resourceSlices": [*slices, *more]} if more else {})}
+    return found, f"--add {text}: cards {fitting[0]}; {', '.join(others)} are called so, too" if others else ""
 
 
 def _models(node: Json) -> str:
@@ -88,11 +91,18 @@ def _copy(node: Json, name: str) -> Json:
     found = copy.deepcopy(node)
     meta = found["metadata"]
     meta |= {"name": name, "uid": f"node-{name}", "labels": {**meta.get("labels", {}), "kubernetes.io/hostname": name}}
+    _forget_pods(found)
     register = meta.get("annotations", {}).get(names.NODE_VGPU_REGISTER)
     if register:
         fresh = [_with(card, uuid=f"GPU-{name}-{card.index}") for card in parse_register(register).cards]
         meta["annotations"] = {**meta["annotations"], names.NODE_VGPU_REGISTER: render_register(fresh)}
     return found
+
+
+def _forget_pods(node: Json) -> None:
+    """Drop what a node's annotations say of pods, which have no place on it any more."""
+    for key in (names.HANDED_OUT, names.HELD_PLACES, names.HELD_FOR_MOVES):
+        node["metadata"].get("annotations", {}).pop(key, None)
 
 
 def _node_of(slice_: Json) -> str:
@@ -152,6 +162,7 @@ def recut(objects: Objects, device_config: str, text: str) -> tuple[Objects, str
         device_config = yaml.safe_dump({**document, "nvidia": section}, sort_keys=False)
     have[names.VGPU_NUMBER] = str(sum(card.shares for card in fresh))
     changed["metadata"]["annotations"][names.NODE_VGPU_REGISTER] = render_register(fresh)
+    _forget_pods(changed)
     nodes = [changed if one is node else one for one in objects["nodes"]]
     return {**objects, "nodes": nodes, "pods": _off(objects.get("pods", ()), name)}, device_config
 

@@ -11,7 +11,6 @@ from typing import Any
 from pumice.audit.card_rules import container_devices, wants
 from pumice.simulation.meter import AMOUNTS, Sample
 from pumice.simulation.play import PodRun, Simulation
-from pumice.wire import names
 
 CLASSES = ("no card", "share of a card", "one card", "several cards")
 
@@ -78,7 +77,7 @@ def outcome_of(variant: str, simulation: Simulation, submitted: int, arrived: in
     classes: dict[str, list[PodRun]] = {name: [] for name in CLASSES}
     kinds: dict[int, str] = {}
     for run in runs:
-        queues[_queue(run)].append(run)
+        queues[run.queue].append(run)
         kind = kinds.get(id(run.template)) or kinds.setdefault(id(run.template), class_of(run.template, card))
         classes[kind].append(run)
     sizes = {uuid: size.total for uuid, size in simulation.books.cards.items() if size.total}
@@ -123,11 +122,6 @@ def class_of(template: Mapping[str, Any], card: int) -> str:
         return CLASSES[3] if number else CLASSES[0]
     whole = asked[0].percent >= 100 or asked[0].cores >= 100 or asked[0].memory >= card
     return CLASSES[2] if whole else CLASSES[1]
-
-
-def _queue(run: PodRun) -> str:
-    notes: Mapping[str, str] = run.template["metadata"].get("annotations", {})
-    return notes.get(names.QUEUE_NAME, names.DEFAULT_QUEUE)
 
 
 def _part(runs: Sequence[PodRun], now: float, sizes: Mapping[str, int]) -> Part:

@@ -7,7 +7,7 @@ from html import escape
 from math import floor, log10
 
 from pumice.simulation.outcome import Difference, Outcome
-from pumice.simulation.report import Row, difference_lines, reason_lines, rows_of, span
+from pumice.simulation.report import Row, difference_lines, reason_lines, rows_of, span, waiting_lines
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 640, 220, 52, 26
 COLOURS = ("#0b6e99", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#be123c")
@@ -38,14 +38,14 @@ def page(outcomes: Sequence[Outcome], differences: Iterable[Difference], about: 
     figures.append(_figure("Pods that had a place after so long", "per cent of all pods, by seconds of waiting, logarithmic",
                            [(o.variant, _waits(o)) for o in outcomes], "%", lambda x: span(10**x - 1)))  # fmt: skip
     lines = [line for one in differences for line in difference_lines(one, 20)]
-    lines += [line for outcome in outcomes for line in reason_lines(outcome, 20)]
+    lines += [line for outcome in outcomes for line in (*reason_lines(outcome, 20), *waiting_lines(outcome, 20))]
     shown = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>pumice simulate</title><style>{STYLE}</style>'
         f'<h1>{escape(" / ".join(o.variant for o in outcomes))}</h1><p class="of">{escape(about)}</p>'
         f"{_legend(outcomes)}{_table(outcomes, rows_of(outcomes))}"
         f'<div class="pictures">{"".join(figures)}</div>'
-        + (f"<h2>Pods that fare otherwise</h2><ul>{shown}</ul>" if shown else "")
+        + (f"<h2>Pods that wait, or fare otherwise</h2><ul>{shown}</ul>" if shown else "")
         + "</html>\n"
     )
 

@@ -100,6 +100,7 @@ class PodRun:
     restarts: int = 0
     reason: str = ""
     """Why it was not placed, as it was last said."""
+    queue: str = names.DEFAULT_QUEUE
 
 
 class Simulation:
@@ -240,6 +241,7 @@ class Simulation:
                         creation_timestamp=stamp(self.now))  # fmt: skip
             run = PodRun(key, template, replace(shape, metadata=meta), self.now - self.begin,
                          submission.runs, submission.patience)  # fmt: skip
+            run.queue = self._queue_of(run)
             self.runs.append(run)
             self._submit(run)
 
@@ -289,6 +291,7 @@ class Simulation:
             return
         value = replace(value, metadata=replace(value.metadata, resource_version=""))  # what comes of it is newer than the dump
         run = PodRun(value.key, unplaced(pod), value, 0.0, node=value.spec.node_name)
+        run.queue = self._queue_of(run)
         self._living[value.metadata.uid] = run
         if run.node:
             run.started, run.arrived = 0.0, -inf
@@ -444,6 +447,11 @@ class Simulation:
         """Return namespace and name of the pod's PodGroup; empty where it has none."""
         name = run.pod.metadata.annotations.get(names.GROUP_NAME)
         return f"{run.pod.metadata.namespace}/{name}" if name else ""
+
+    def _queue_of(self, run: PodRun) -> str:
+        """Return the queue of the pod's PodGroup, or the one that it names itself."""
+        group = self._groups.get(self._gang_of(run))
+        return group[0].spec.queue if group else run.pod.metadata.annotations.get(names.QUEUE_NAME, names.DEFAULT_QUEUE)
 
     def _audit_gangs(self) -> None:
         """A gang starts with as many pods as it needs; once it stood, its pods come and go."""

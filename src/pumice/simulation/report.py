@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pumice.simulation.outcome import Difference, Outcome, Part
 
@@ -42,8 +42,7 @@ def difference_lines(difference: Difference, most: int = 8) -> Iterator[str]:
     for what, pods in (("placed only here", difference.placed_only_there), ("no longer placed", difference.placed_only_in_base),
                        ("sooner", difference.sooner), ("later", difference.later)):  # fmt: skip
         if pods:
-            more = f" and {len(pods) - most:,} more" if len(pods) > most else ""
-            yield f"{than}: {len(pods):,} {what}: {', '.join(pods[:most])}{more}"
+            yield f"{than}: {len(pods):,} {what}: {_some(pods, most)}"
 
 
 def why_lines(difference: Difference, base: Outcome, other: Outcome) -> Iterator[str]:
@@ -56,12 +55,31 @@ def why_lines(difference: Difference, base: Outcome, other: Outcome) -> Iterator
 
 def reason_lines(outcome: Outcome, most: int = 8) -> Iterator[str]:
     """Sentences about pods that no node would take."""
-    by_reason: dict[str, list[str]] = {}
-    for pod, reason in outcome.fits_no_node.items():
-        by_reason.setdefault(reason, []).append(pod)
-    for reason, pods in by_reason.items():
-        more = f" and {len(pods) - most:,} more" if len(pods) > most else ""
-        yield f"{outcome.variant}: fit no empty node: {', '.join(pods[:most])}{more}: {reason}"
+    for reason, pods in _by_reason(outcome.fits_no_node):
+        yield f"{outcome.variant}: fit no empty node: {_some(pods, most)}: {reason}"
+
+
+def waiting_lines(outcome: Outcome, most: int = 8, reasons: int = 3) -> Iterator[str]:
+    """Sentences about pods that wait at the end although a node would take them were it empty: so many reasons, those of most
+    pods first."""
+    waiting = {pod: outcome.reasons[pod] for pod in outcome.waits if pod in outcome.reasons and pod not in outcome.fits_no_node}
+    for reason, pods in sorted(_by_reason(waiting), key=lambda found: -len(found[1]))[:reasons]:
+        yield f"{outcome.variant}: {_pods(len(pods))} at the end: {_some(pods, most)}: {reason}"
+
+
+def _by_reason(pods: Mapping[str, str]) -> list[tuple[str, list[str]]]:
+    found: dict[str, list[str]] = {}
+    for pod, reason in pods.items():
+        found.setdefault(reason, []).append(pod)
+    return list(found.items())
+
+
+def _some(pods: Sequence[str], most: int) -> str:
+    return ", ".join(pods[:most]) + (f" and {len(pods) - most:,} more" if len(pods) > most else "")
+
+
+def _pods(number: int) -> str:
+    return "1 pod waits" if number == 1 else f"{number:,} pods wait"
 
 
 def span(seconds: float) -> str:

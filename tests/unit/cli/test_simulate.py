@@ -29,6 +29,7 @@ from pumice.cli.simulation_inputs import shipped_conf
 from pumice.model.errors import BadInput
 from pumice.simulation import manifests
 from pumice.wire import names
+from pumice.wire.nvidia_vgpu import parse_register
 
 FLOW = "pods=60,shape=shares,arrival=poisson:1/s,duration=fixed:30s"
 MADE = ("--add", "nodes=2,model=A100-SXM4-80GB,cards=2")
@@ -351,6 +352,39 @@ def test_another_cut_of_a_node_stands_beside_the_cluster_as_it_is(tmp_path: Path
     found = variants("--from", str(tmp_path / "case.json"), "-f", str(tmp_path / "job.yaml"), "--recut", "n1=all-1g")
     assert [one["variant"] for one in found] == ["as configured", "recut n1=all-1g"]
     assert [one["whole"]["placed"] for one in found] == [2, 0]  # type: ignore[index]
+
+
+def test_a_node_that_is_cut_anew_has_handed_nothing_to_the_pods_that_lost_their_places_there(tmp_path: Path) -> None:
+    node = manifests.node("n1", cpu="64", memory="256Gi", model="A100-SXM4-80GB", cards=1, mib=81920)
+    (card,) = parse_register(node["metadata"]["annotations"][names.NODE_VGPU_REGISTER]).cards
+    cut = f"{card.uuid},10,81920,{card.type},true,mig:"
+    given = f"{card.uuid}[group3-0],NVIDIA,20000,25:"
+    node["metadata"]["annotations"] |= {names.NODE_VGPU_REGISTER: cut, names.HANDED_OUT: f"runs {given}\n"}
+    pod = manifests.pod({names.VGPU_NUMBER: "1", names.VGPU_MEMORY: "20000"})
+    pod["metadata"] |= {"name": "runs", "namespace": "default", "uid": "runs", "annotations": {names.VGPU_IDS: given}}
+    pod["spec"]["nodeName"], pod["status"] = "n1", {"phase": "Running"}
+    objects = {"nodes": [node], "pods": [pod]}
+    (tmp_path / "case.json").write_text(save(ClusterSnapshot(now=1e9, scheduler_conf=shipped_conf(), objects=objects)))
+    later = ("--generate", "pods=9,shape=whole,arrival=even:1/m,duration=fixed:1h")
+    _, after = variants("--from", str(tmp_path / "case.json"), "--recut", "n1=all-disabled", *later)
+    assert after["starts"].keys() == {"default/runs"}  # type: ignore[attr-defined]
+    assert "quarantined" not in str(after["reasons"])
+
+
+def test_a_member_of_a_gang_counts_for_the_queue_of_its_pod_group_and_the_table_says_why_it_waits(tmp_path: Path) -> None:
+    node = manifests.node("n1", cpu="64", memory="256Gi", model="L4", cards=1, mib=20000)
+    pods = [manifests.pod({names.VGPU_NUMBER: "1", names.VGPU_MEMORY: "15000"}) for _ in range(2)]
+    for name, one in zip(("w-0", "w-1"), pods, strict=True):
+        one["metadata"] |= {"name": name, "namespace": "default", "uid": name}
+        one["metadata"]["annotations"] = {names.GROUP_NAME: "w"}
+    group = {"metadata": {"name": "w", "namespace": "default", "uid": "w"}, "spec": {"minMember": 2, "queue": "research"}}
+    queues = [{"metadata": {"name": name}, "spec": {"weight": 1}} for name in ("default", "research")]
+    objects = {"nodes": [node], "pods": pods, "queues": queues, "podGroups": [group]}
+    case = tmp_path / "case.json"
+    case.write_text(save(ClusterSnapshot(now=1e9, scheduler_conf=shipped_conf(), objects=objects)))
+    (found,) = variants("--from", str(case))
+    assert found["queues"]["research"]["pods"] == 2  # type: ignore[index]
+    assert re.search(r"1 pod waits at the end: default/w-\d: 0/1 nodes are unavailable", simulate("--from", str(case)).stdout)
 
 
 def test_without_a_queue_its_pods_neither_run_nor_wait_nor_come(tmp_path: Path) -> None:

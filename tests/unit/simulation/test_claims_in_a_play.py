@@ -131,7 +131,7 @@ def test_a_claim_and_a_slice_that_cannot_be_read_end_no_play() -> None:
 def test_nodes_that_are_added_bring_the_devices_of_those_they_are_like_and_nodes_that_go_take_theirs() -> None:
     objects = dumped(crowded())
     objects["nodes"][0]["metadata"]["labels"] = {"nvidia.com/gpu.product": "H100"}
-    more = added(objects, "nodes=2,model=H100")
+    more, _ = added(objects, "nodes=2,model=H100")
     assert played(playing(copy.deepcopy(more))).starts["default/b"][1].startswith("added-")
     fewer, _ = without(more, "node=added-1")
     assert len(fewer["resourceSlices"]) == 2

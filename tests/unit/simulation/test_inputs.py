@@ -122,13 +122,23 @@ def cards_of(node: dict[str, Any]) -> list[Any]:
 
 
 def test_more_nodes_are_like_those_of_the_cluster_or_of_a_product() -> None:
-    like = added(cluster(), "nodes=2,model=a100")["nodes"]
+    like = added(cluster(), "nodes=2,model=a100")[0]["nodes"]
     assert [node["metadata"]["name"] for node in like] == ["n1", "added-1", "added-2"]
     assert len({card.uuid for node in like for card in cards_of(node)}) == 6
-    (_, bought) = added(cluster(), "nodes=1,model=H100,cards=4,cpu=96")["nodes"]
+    (_, bought) = added(cluster(), "nodes=1,model=H100-NVL,cards=4,cpu=96")[0]["nodes"]
     assert len(cards_of(bought)) == 4
     assert "H100" in cards_of(bought)[0].type
-    assert added({}, "nodes=1")["nodes"][0]["metadata"]["annotations"] == {}
+    assert added({}, "nodes=1")[0]["nodes"][0]["metadata"]["annotations"] == {}
+
+
+def test_a_model_is_meant_by_whole_words_and_what_else_is_called_so_is_said() -> None:
+    bought, note = added(cluster(), "nodes=1,model=h100")
+    assert "H100" in cards_of(bought["nodes"][1])[0].type
+    assert note == "--add nodes=1,model=h100: cards H100-PCIE-80GB; H100-SXM5-80GB, H100-NVL are called so, too"
+    assert added(cluster(), "nodes=1,model=H200")[1] == "", "H200 is the name of one, though H200-NVL has that word, too"
+    for part in ("A10", "H10", "L40", "100"):
+        with pytest.raises(BadInput, match=f"no model '{part}'"):
+            added(cluster(), f"nodes=1,model={part}")
 
 
 def test_another_cut_gives_a_node_its_slots_and_its_pods_wait() -> None:

@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 
 from pumice.model.errors import BadInput
-from pumice.model.hardware import CardPreset, preset_names
+from pumice.model.hardware import CardPreset, preset_names, presets_called
 from pumice.model.hardware import preset as card_preset
 from pumice_lab.machine.document import nearest
 
@@ -89,9 +89,12 @@ def machine_of(cards: str | list[str], *, name: str = "machine", virtual_time: b
     for word in [cards] if isinstance(cards, str) else cards:
         match = re.fullmatch(r"(?:(\d+)x)?(.+)", word.strip())
         assert match is not None
-        if match[2] not in preset_names():
+        called = presets_called(match[2])
+        if not called:
             raise BadInput(f"cards: {match[2]}: no such card{nearest(match[2], preset_names())}")
-        models += [from_preset(card_preset(match[2])) for _ in range(int(match[1] or 1))]
+        if len(called) > 1:
+            raise BadInput(f"cards: {match[2]}: say which: {', '.join(called)}")
+        models += [from_preset(card_preset(called[0])) for _ in range(int(match[1] or 1))]
     if not 1 <= len(models) <= MAX_CARDS:
         raise BadInput(f"cards: a machine has 1 to {MAX_CARDS} cards, not {len(models)}")
     return MachineModel(name=name, cards=placed(name, models), virtual_time=virtual_time)

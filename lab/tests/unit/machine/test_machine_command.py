@@ -51,7 +51,8 @@ def test_a_machine_is_made_from_a_model_file(tmp_path: Path, capsys: pytest.Capt
     [
         (("show", "{}/none"), "none: no emulated machine here; make one with `pumice machine create`"),
         (("create", "{}/m"), "say which machine: either --model FILE or --cards PRESET"),
-        (("create", "{}/m", "--cards", "A100"), 'no such card; did you mean "A100-'),
+        (("create", "{}/m", "--cards", "A100"), "A100: say which: A100-SXM4-40GB, A100-SXM4-80GB, A100-PCIE-40GB, "),
+        (("create", "{}/m", "--cards", "A100-SXM4-8GB"), 'no such card; did you mean "A100-SXM4-80GB"'),
         (("create", "{}/m", "--model", "{}/none.yaml"), "none.yaml: cannot be read: No such file"),
         (("set", "{}/l4", "--card", "3"), "card 3: the machine has cards 0 to 0"),
         (("set", "{}/l4", "--strangers", "99999"), "card 0: strangers can use 0 to"),

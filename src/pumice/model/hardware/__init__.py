@@ -4,7 +4,7 @@ The emulated machine builds cards from them and deviceshare's MIG catalogue buil
 stand once. Sizes are MiB throughout.
 """
 
-from pumice.model.hardware.cards import CardPreset, preset, preset_names
+from pumice.model.hardware.cards import CardPreset, preset, preset_names, presets_called
 from pumice.model.hardware.mig import MigProfile, MigTable, mig_table, mig_table_for, mig_tables, normalised
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "normalised",
     "preset",
     "preset_names",
+    "presets_called",
 ]

@@ -49,6 +49,22 @@ def preset_names() -> tuple[str, ...]:
     return tuple(presets())
 
 
+def presets_called(text: str) -> tuple[str, ...]:
+    """Return the names of the presets that people mean by a text: the one of that name, or those in which all its words stand
+    side by side. ``T4`` is one card, ``H100`` three, and ``A10`` none of them."""
+    found = tuple(key for key in presets() if is_called(key, text))
+    return next(((key,) for key in found if _words(key) == _words(text)), found)
+
+
+def is_called(name: str, text: str) -> bool:
+    """Say whether all words of a text stand side by side in the name of a card."""
+    return bool(text.strip()) and f" {_words(text)} " in f" {_words(name)} "
+
+
+def _words(text: str) -> str:
+    return " ".join(text.casefold().replace("-", " ").split())
+
+
 def _preset(key: str, row: dict[str, object]) -> CardPreset:
     facts = dict(row)
     major, minor = str(facts.pop("compute")).split(".")
