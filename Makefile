@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 DIST ?= dist
 
-.PHONY: help setup native wheel image test test-product plane check docs browser bench soak kube prometheus e2e conformance demo clean
+.PHONY: help setup native wheel image test test-product plane check made docs browser bench soak kube prometheus e2e conformance demo clean
 
 help: ## list the commands
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ check: setup ## lint, types, import contract, plain words in the documents
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m kit.plain_words
+
+made: setup ## write anew what programs make: pages of the reference, man pages, dashboards, goldens of what is seen from outside
+	@for one in kit.command_pages kit.messages kit.environment kit.made_pages kit.dashboards tests.golden.test_seen_from_outside; do \
+	  $(BIN)/python -m $$one || exit; done; git status --short docs lab/docs deploy tests/golden
 
 $(VENV)/.docs: $(VENV)/.installed
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'

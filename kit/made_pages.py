@@ -1,6 +1,7 @@
-"""Pages of the reference that programs make: metrics with a sample of each, and the rights of the daemons' accounts.
+"""Pages of the reference that programs make: metrics with a sample of each, the rights of the daemons' accounts, attacks, and
+what has no effect.
 
-``python -m kit.made_pages`` writes docs/reference/metrics.md and docs/reference/rights.md.
+``python -m kit.made_pages`` writes them; ``make made`` writes all that is made, these among it.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from kit import attacks
 from kit.manifests import manifest
 from kit.metric_pages import pages
 from pumice.ports.cluster import Json
+from pumice.wire import without_effect
 
 FOLDER = Path(__file__).parents[1] / "docs/reference"
 METRICS = """\
@@ -77,6 +80,10 @@ def _rows(objects: list[Json]) -> Iterator[str]:
 def main() -> int:
     (FOLDER / "metrics.md").write_text(metrics(), "utf-8")
     (FOLDER / "rights.md").write_text(rights(), "utf-8")
+    attacks.PAGE.write_text(attacks.render(), "utf-8")
+    page = FOLDER / "without-effect.md"
+    made, kept = without_effect.page(), page.read_text("utf-8")
+    page.write_text(kept[: kept.index("| what | name |")] + made, "utf-8")
     return 0
 
 

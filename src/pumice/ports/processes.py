@@ -11,8 +11,7 @@ from typing import Protocol
 class Owner:
     """The owner of a process: UID of the pod and id of the container, both empty outside of pods; ``pid`` is what the process
     itself is called by, in the innermost namespace, and ``shared`` whether that is the host's number. ``mps``: it bears the name
-    of
-    MPS's programs, as anything may."""
+    of MPS's programs, as anything may."""
 
     pod: str = ""
     container: str = ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
-import tomllib
+from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -54,11 +56,44 @@ def test_a_scheduler_reads_each_argument_that_a_type_declares() -> None:
     assert read == declared
 
 
-def test_the_contracts_of_imports_name_each_folder() -> None:
-    contracts = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
-    lists = [listed for one in contracts for key in ("modules", "forbidden_modules") if "pumice.devices.nvidia_vgpu" in
-             (listed := one.get(key, ()))]  # fmt: skip
-    assert [sorted(listed) for listed in lists] == [[f"pumice.devices.{name}" for name in FOLDERS]] * 2
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@cache
+def imported_by(module: str) -> frozenset[str]:
+    """The modules of pumice that one of them imports."""
+    path = ROOT.parent / module.replace(".", "/")
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return frozenset(name for name in imports_of(path) if name.startswith("pumice.")) if path.exists() else frozenset()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_no_device_type_imports_another_directly_or_by_others(name: str) -> None:
+    own, others = f"pumice.devices.{name}.", tuple(f"pumice.devices.{other}." for other in FOLDERS if other != name)
+    ahead = [own + path.relative_to(ROOT / "devices" / name).with_suffix("").as_posix().replace("/", ".")
+             for path in (ROOT / "devices" / name).rglob("*.py")]  # fmt: skip
+    via = dict.fromkeys(ahead, "")
+    while ahead:
+        module = ahead.pop()
+        if module == "pumice.devices.ascend_mindcluster.plugin.command":
+            continue  # one command for both modes
+        for found in imported_by(module) - set(via):
+            assert not found.startswith(others), f"{module} imports {found}; {via[module]}"
+            via[found] = f"{module} {via[module]}"
+            ahead.append(found)
+
+
+def test_scheduler_lint_metrics_and_jobs_import_no_device_type() -> None:
+    """What they need of one, its row in the registry says."""
+    rooms = [ROOT / "apps/scheduler", ROOT / "devices/lint", ROOT / "scheduler", ROOT / "metrics", JOBS]
+    paths = [ROOT / "devices/protocol.py", *(path for room in rooms for path in room.rglob("*.py"))]
+    types = re.compile(rf"pumice\.devices\.({'|'.join(FOLDERS)})\b")
+    assert [str(path) for path in paths if any(map(types.match, imports_of(path)))] == []
 
 
 NPUS = re.compile(r"(?i)(?<![a-z])v?npus?(?![a-z])|huawei|ascend(?!ing)|(?<![a-z])(dcmi|310p)")

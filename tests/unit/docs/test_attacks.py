@@ -10,7 +10,7 @@ EVERY = [attack for _, part in attacks.parts() for attack in part]
 
 
 def test_the_page_is_the_table() -> None:
-    """``python -c 'from kit import attacks; attacks.PAGE.write_text(attacks.render())'``"""
+    """``make made``"""
     assert PAGE.read_text() == attacks.render()
 
 
