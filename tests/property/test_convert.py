@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from pumice.devices.convert import convert
 from pumice.model.errors import BadInput
-from pumice.wire import elsewhere, names
-from pumice.wire.elsewhere import To
+from pumice.wire import hami_names, names
+from pumice.wire.hami_names import To
 
-RESOURCES = [*elsewhere.RESOURCES, *elsewhere.RESOURCES.values(), elsewhere.PRIORITY, "cpu", "huawei.com/Ascend910B"]
-NOTES = [*elsewhere.ANNOTATIONS, *elsewhere.ANNOTATIONS.values(), names.USE_GPU_TYPE, elsewhere.NUMA_BIND, "hami.io/vgpu-node"]
+RESOURCES = [*hami_names.RESOURCES, *hami_names.RESOURCES.values(), hami_names.PRIORITY, "cpu", "huawei.com/Ascend910B"]
+NOTES = [*hami_names.ANNOTATIONS, *hami_names.ANNOTATIONS.values(), names.USE_GPU_TYPE, hami_names.NUMA_BIND, "hami.io/vgpu-node"]
 VALUES = st.sampled_from(["binpack", "spread", "hami-core", "mps", "topology-aware", "GPU-1"])
 amounts = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 99) | st.just("3Gi"), max_size=4)
 containers = st.lists(
@@ -81,7 +81,7 @@ def test_nothing_is_lost_and_what_changed_is_told(found, to, flow):
         assert bool(once.changes) is (before != after)
         reported = sum(not change.before for change in once.changes)
         for change in once.changes:  # what HAMi's webhook makes a variable of, which has a name and a value
-            reported += 0 if change.before != elsewhere.PRIORITY else -1 if change.after == "nothing" else 1
+            reported += 0 if change.before != hami_names.PRIORITY else -1 if change.after == "nothing" else 1
         assert sum(map(leaves, after)) == sum(map(leaves, before)) + reported
 
 

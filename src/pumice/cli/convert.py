@@ -15,7 +15,7 @@ from pumice.cli import flags
 from pumice.cli.lint import expanded
 from pumice.cli.streams import read
 from pumice.model.errors import BadInput
-from pumice.wire.elsewhere import To
+from pumice.wire.hami_names import To
 
 if TYPE_CHECKING:
     from pumice.devices.convert import Converted

@@ -14,18 +14,18 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from pumice.wire import bursts, elsewhere, names
+from pumice.wire import bursts, names
 from pumice.wire.kubernetes import DEVICES
 
 CLASS: Final = names.CLAIM_DRIVER
 """The DeviceClass of shared cards."""
-RESOURCES: Final[Mapping[str, str]] = {**{name: name for name in elsewhere.RESOURCES.values()}, **elsewhere.RESOURCES}
+RESOURCES: Final[Mapping[str, str]] = {**{name: name for name in hami_names.RESOURCES.values()}, **hami_names.RESOURCES}
 """Resources of both sides by ours."""
 MODES: Final = (names.VGPU_MODE, f"{names.NVIDIA_DOMAIN}/vgpu-mode")
 ALL_CORES: Final = "without an amount of cores a claim takes all of them, and no other share fits beside it; write one"
 PERHAPS_NVIDIAS: Final = "it may be NVIDIA's own plugin's, a whole card"
-_USE: Final = (elsewhere.USE_UUID, names.USE_GPU_UUID)
-_NOUSE: Final = (elsewhere.NOUSE_UUID, names.NOUSE_GPU_UUID)
+_USE: Final = (hami_names.USE_UUID, names.USE_GPU_UUID)
+_NOUSE: Final = (hami_names.NOUSE_UUID, names.NOUSE_GPU_UUID)
 _WHOLE: Final = re.compile(r"([0-9]{1,9})(k?)")
 """A number as people write it, or as the API server writes thousands."""
 

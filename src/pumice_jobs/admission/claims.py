@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pumice.wire import elsewhere, names
+from pumice.wire import hami_names, names
 from pumice.wire.names import SHARE_CLAIMS
 from pumice.wire.programs import HAMI_SCHEDULER
 from pumice.wire.share_claims import ALL_CORES, PERHAPS_NVIDIAS, RESOURCES, Share, amounts, render, share_of, unwritable
@@ -112,7 +112,7 @@ def _says_hamis_words(spec: Json, notes: Json) -> bool:
     """Return whether a pod has a word that is HAMi's alone, and with it ``nvidia.com/gpu``."""
     limits = [_map(_map(_map(one).get("resources")).get("limits")) for part in PARTS for one in _list(spec.get(part))]
     words = [*notes, *(name for one in limits for name in one if name != names.WHOLE_GPU)]
-    return any(word in elsewhere.ANNOTATIONS or word in elsewhere.RESOURCES for word in words)
+    return any(word in hami_names.ANNOTATIONS or word in hami_names.RESOURCES for word in words)
 
 
 def _by_claim(resources: Json, name: str) -> Json:

@@ -17,7 +17,7 @@ from pumice.devices.convert.edits import Change, Draft, Left, child, documents, 
 from pumice.devices.convert.objects import HINTS, REQUESTED, WAYS, Way, convert_document, is_volcanos
 from pumice.model.errors import BadInput
 from pumice.wire.device_config_text import SECTIONS
-from pumice.wire.elsewhere import To
+from pumice.wire.hami_names import To
 from pumice.wire.programs import HAMI_SCHEDULER
 
 __all__ = ["Change", "Converted", "Left", "To", "convert"]

@@ -9,10 +9,10 @@ import yaml
 from pumice.devices.convert.edits import Draft, child, documents, entries, items, mappings, word
 from pumice.devices.convert.objects import Way
 from pumice.model.errors import BadInput
-from pumice.wire import elsewhere, names, node_config
+from pumice.wire import hami_names, names, node_config
 from pumice.wire.device_config_text import KEYS, SECTIONS
 from pumice.wire.document import has_key
-from pumice.wire.elsewhere import To
+from pumice.wire.hami_names import To
 from pumice.wire.without_effect import What, rows
 
 UNSET = ("", "0", "false", "False", "default")
@@ -32,7 +32,7 @@ def convert_config_map(draft: Draft, root: yaml.Node, way: Way) -> None:
             sections |= _inside(draft, value, way, convert_devices)
         elif key.value == names.NODE_CONFIG_KEY and node_config.LIST in text:
             of_nodes = True
-        elif elsewhere.KUBE_SCHEDULER_CONF in text and way.to is not To.HAMI:
+        elif hami_names.KUBE_SCHEDULER_CONF in text and way.to is not To.HAMI:
             here = f"{names.SCHEDULER_CONF_KEY} of ConfigMap {names.SYSTEM_NAMESPACE}/{names.SCHEDULER_CONFIGMAP}"
             draft.keep(key, key.value, f"it configures kube-scheduler for HAMi; here {here} does")
         elif key.value == names.SCHEDULER_CONF_KEY or has_key(text, "tiers"):
@@ -105,10 +105,10 @@ def _called(draft: Draft, root: yaml.Node, way: Way, sections: set[str], *, of_n
     named, home = child(root, "metadata", "name"), child(root, "metadata", "namespace")
     wanted = ""
     if way.to is To.HAMI:
-        wanted = {names.DEVICE_CONFIGMAP: names.NPU_CONFIGMAP, names.NODE_CONFIGMAP: elsewhere.HAMI_NODE_MAP}.get(word(named), "")
-    elif of_nodes and word(named).endswith(elsewhere.NODE_MAPS):
+        wanted = {names.DEVICE_CONFIGMAP: names.NPU_CONFIGMAP, names.NODE_CONFIGMAP: hami_names.HAMI_NODE_MAP}.get(word(named), "")
+    elif of_nodes and word(named).endswith(hami_names.NODE_MAPS):
         wanted = names.NODE_CONFIGMAP
-    elif word(named).endswith(elsewhere.DEVICE_MAPS) and sections & set(SECTIONS):
+    elif word(named).endswith(hami_names.DEVICE_MAPS) and sections & set(SECTIONS):
         wanted = names.DEVICE_CONFIGMAP if names.CARDS_SECTION in sections else names.NPU_CONFIGMAP
     if not wanted or not isinstance(named, yaml.ScalarNode):
         return

@@ -10,8 +10,8 @@ import yaml
 
 from pumice.devices.convert.edits import Draft, child, entries, items, mappings, merged, word
 from pumice.ports.cluster import Json
-from pumice.wire import elsewhere, names, variables
-from pumice.wire.elsewhere import To
+from pumice.wire import hami_names, names, variables
+from pumice.wire.hami_names import To
 from pumice.wire.programs import HAMI_SCHEDULER, HAMI_WEBHOOK, Maker, programs
 
 
@@ -36,29 +36,29 @@ class Way:
         return names.WHOLE_GPU if self.to is To.HAMI else names.VGPU_NUMBER
 
 
-_HAMIS: Final = {**elsewhere.RESOURCES, **elsewhere.ANNOTATIONS}
+_HAMIS: Final = {**hami_names.RESOURCES, **hami_names.ANNOTATIONS}
 _OURS: Final = {ours: theirs for theirs, ours in _HAMIS.items()}
-_THEIRS: Final = frozenset(name for name, ours in _HAMIS.items() if ours not in elsewhere.VALUES) - {names.WHOLE_GPU}
+_THEIRS: Final = frozenset(name for name, ours in _HAMIS.items() if ours not in hami_names.VALUES) - {names.WHOLE_GPU}
 """``nvidia.com/gpu`` alone may be NVIDIA's own plugin's."""
-_HERE: Final = frozenset(ours for ours in _OURS if ours not in elsewhere.VALUES)
+_HERE: Final = frozenset(ours for ours in _OURS if ours not in hami_names.VALUES)
 _NO_POLICY: Final = "Volcano knows the cluster's policy alone"
 _NO_BURST: Final = "Volcano's plugin lends nobody more than was asked for"
 _OURS_ALONE: Final = {
     names.NODE_POLICY: _NO_POLICY, names.CARD_POLICY: _NO_POLICY, names.BURST_MEMORY: _NO_BURST, names.BURST_CORES: _NO_BURST,
 }  # fmt: skip
 _AT_VOLCANO: Final = {name: ours for name, ours in _HAMIS.items() if ours not in _OURS_ALONE}
-HINTS: Final = frozenset({*_HAMIS, elsewhere.PRIORITY}) - {names.WHOLE_GPU}
+HINTS: Final = frozenset({*_HAMIS, hami_names.PRIORITY}) - {names.WHOLE_GPU}
 """Names by which a file is HAMi's, and with it the ``nvidia.com/gpu`` in it."""
 
 WAYS: Final[Mapping[To, Way]] = {
-    To.PUMICE: Way(To.PUMICE, _HAMIS, _THEIRS, _HERE, (HAMI_SCHEDULER, names.SCHEDULER_NAME), elsewhere.CONFIG_KEYS,
-                   elsewhere.LOST, elsewhere.LOST_KEYS),
-    To.VOLCANO: Way(To.VOLCANO, _AT_VOLCANO, _THEIRS, _HERE, (HAMI_SCHEDULER, names.SCHEDULER_NAME), elsewhere.CONFIG_KEYS,
-                    {**elsewhere.LOST, **dict.fromkeys(_HAMIS.keys() - _AT_VOLCANO.keys(), _NO_POLICY), **_OURS_ALONE},
-                    elsewhere.LOST_KEYS_AT_VOLCANO),
+    To.PUMICE: Way(To.PUMICE, _HAMIS, _THEIRS, _HERE, (HAMI_SCHEDULER, names.SCHEDULER_NAME), hami_names.CONFIG_KEYS,
+                   hami_names.LOST, hami_names.LOST_KEYS),
+    To.VOLCANO: Way(To.VOLCANO, _AT_VOLCANO, _THEIRS, _HERE, (HAMI_SCHEDULER, names.SCHEDULER_NAME), hami_names.CONFIG_KEYS,
+                    {**hami_names.LOST, **dict.fromkeys(_HAMIS.keys() - _AT_VOLCANO.keys(), _NO_POLICY), **_OURS_ALONE},
+                    hami_names.LOST_KEYS_AT_VOLCANO),
     To.HAMI: Way(To.HAMI, _OURS, _HERE, _THEIRS, (names.SCHEDULER_NAME, HAMI_SCHEDULER),
-                 {ours: theirs for theirs, ours in elsewhere.CONFIG_KEYS.items()}, elsewhere.LOST_AT_HAMI,
-                 elsewhere.LOST_KEYS_AT_HAMI),
+                 {ours: theirs for theirs, ours in hami_names.CONFIG_KEYS.items()}, hami_names.LOST_AT_HAMI,
+                 hami_names.LOST_KEYS_AT_HAMI),
 }  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def convert_document(draft: Draft, root: yaml.Node, way: Way, *, sure: bool) -> 
             _key(draft, mapping, (key, value), way, sure=sure)
         if items(child(mapping, "containers")):
             _pod(draft, mapping, way, sure=sure, in_job=id(mapping) in in_jobs)
-        lists = [key for key, _ in entries(mapping) if key.value in (elsewhere.USE_UUID, elsewhere.NOUSE_UUID)]
+        lists = [key for key, _ in entries(mapping) if key.value in (hami_names.USE_UUID, hami_names.NOUSE_UUID)]
         if len(lists) > 1 and way.to is not To.HAMI:
             draft.keep(lists[-1], "a list of cards to use beside one of cards not to use",
                        "HAMi looks at the first alone, here a card must be in the first and not in the second")  # fmt: skip
@@ -136,21 +136,21 @@ def _key(draft: Draft, mapping: yaml.MappingNode, entry: Entry, way: Way, *, sur
                    f"{way.renamed[name.removeprefix(LIMITED)]}")  # fmt: skip
     elif name in way.lost and not draft.has_taken_out(key):
         draft.keep(key, name, way.lost[name])
-    elif way.to is not To.HAMI and name in elsewhere.WRITTEN:
+    elif way.to is not To.HAMI and name in hami_names.WRITTEN:
         draft.keep(key, name, "HAMi's scheduler writes it on a running pod; take it out of the manifest")
-    elif way.to is not To.HAMI and bare.partition("/")[0] in elsewhere.OTHER_VENDORS and "/" in bare:
+    elif way.to is not To.HAMI and bare.partition("/")[0] in hami_names.OTHER_VENDORS and "/" in bare:
         draft.keep(key, name, "nothing here shares these devices: the pod stays Pending")
     elif way.to is not To.PUMICE and name.startswith((f"{names.OUR_DOMAIN}/", "pumice.")) and name not in way.renamed:
         draft.keep(key, name, "only Pumice reads it")
 
 
 def _has_other_meaning(name: str, value: yaml.Node, way: Way) -> bool:
-    meant = elsewhere.VALUES.get(name) or elsewhere.VALUES.get(way.renamed[name])
+    meant = hami_names.VALUES.get(name) or hami_names.VALUES.get(way.renamed[name])
     return meant is not None and word(value) not in meant
 
 
 def _why(after: str, before: str) -> str:
-    return elsewhere.UNITS.get(after) or elsewhere.UNITS.get(before) or "the same by another name"
+    return hami_names.UNITS.get(after) or hami_names.UNITS.get(before) or "the same by another name"
 
 
 def _pod(draft: Draft, spec: yaml.MappingNode, way: Way, *, sure: bool, in_job: bool) -> None:
@@ -162,12 +162,12 @@ def _pod(draft: Draft, spec: yaml.MappingNode, way: Way, *, sure: bool, in_job: 
             limits = child(container, "resources", "limits")
             named = {key.value for key, _ in (*entries(limits), *merged(limits))}
             shares = {way.renamed.get(name, name) for name in named} & _shares(way)
-            chips = any(name.startswith(elsewhere.CHIPS) for name in named)
+            chips = any(name.startswith(hami_names.CHIPS) for name in named)
             device_requests |= chips or any(
                 sure or name != names.WHOLE_GPU for name in named if way.renamed.get(name, name) in shares
             )
             if shares and way.count not in shares and way.to is not To.HAMI and isinstance(limits, yaml.MappingNode):
-                first = next(key for key, _ in limits.value if key.value != elsewhere.PRIORITY)
+                first = next(key for key, _ in limits.value if key.value != hami_names.PRIORITY)
                 draft.add(limits, first, way.count, "1", ONE_CARD)
     named_one = child(spec, "schedulerName")
     why = "nobody else chooses its cards" if way.to is not To.HAMI else "HAMi's webhook would write it"
@@ -190,12 +190,12 @@ def _priority(draft: Draft, container: yaml.MappingNode) -> None:
     for part in ("limits", "requests"):
         amounts = child(container, "resources", part)
         for key, value in entries(amounts):
-            if key.value != elsewhere.PRIORITY or not isinstance(amounts, yaml.MappingNode):
+            if key.value != hami_names.PRIORITY or not isinstance(amounts, yaml.MappingNode):
                 continue
             first = word(value).strip() == "0"
             after = f"{variables.TASK_PRIORITY}=0" if first else "nothing"
             said = any(word(child(one, "name")) == variables.TASK_PRIORITY for one in items(child(container, "env")))
-            if draft.take_out(amounts, key, after, elsewhere.FIRST if first else elsewhere.NOT_FIRST) and first and not said:
+            if draft.take_out(amounts, key, after, hami_names.FIRST if first else hami_names.NOT_FIRST) and first and not said:
                 beside = next(name for name, _ in entries(container) if name.value == "resources")
                 draft.put_first(container, "env", {"name": variables.TASK_PRIORITY, "value": "0"}, beside)
 
@@ -207,4 +207,4 @@ def _is_default(scheduler: yaml.ScalarNode) -> bool:
 
 
 def _shares(way: Way) -> set[str]:
-    return set(elsewhere.RESOURCES if way.to is To.HAMI else elsewhere.RESOURCES.values())
+    return set(hami_names.RESOURCES if way.to is To.HAMI else hami_names.RESOURCES.values())

@@ -13,7 +13,7 @@ from pumice.devices.lint.finding import Finding
 from pumice.devices.protocol import DeviceSharing, Tunables
 from pumice.model.errors import nearest
 from pumice.model.refusal import Refusal
-from pumice.wire import elsewhere, names
+from pumice.wire import hami_names, names
 from pumice.wire.document import Document
 from pumice.wire.objects import Pod, convert
 from pumice.wire.quantity import meant_mib, parse_quantity, percent_of, round_up
@@ -107,8 +107,8 @@ def _annotations(path: Path, notes: Any, device_types: DeviceSharings) -> Iterat
             yield here, f"{key}: {value!r} {amiss}; write {allowed}{near}"
         elif key in written:
             yield here, f"{key} is written by the scheduler; a manifest must not carry it"
-        elif key in elsewhere.ANNOTATIONS:
-            yield here, f"{key} is HAMi's name; here it is {elsewhere.ANNOTATIONS[key]}"
+        elif key in hami_names.ANNOTATIONS:
+            yield here, f"{key} is HAMi's name; here it is {hami_names.ANNOTATIONS[key]}"
         elif key not in read and not isinstance(value, dict | list):
             cutoff = 0.8 if str(key).split("/")[0] in (names.DOMAIN, names.NVIDIA_DOMAIN, names.OUR_DOMAIN, "nvidia.sh") else 0.9
             for close in difflib.get_close_matches(str(key), (*read, *GROUP_KEYS), n=1, cutoff=cutoff):
@@ -136,7 +136,7 @@ def _container(path: Path, resources: dict[str, Any], device_types: DeviceSharin
             here = (*path, section, key)
             if key not in known:
                 near = nearest(key, known)
-                if key == elsewhere.PRIORITY:
+                if key == hami_names.PRIORITY:
                     yield here, f"nobody offers {key}: the pod never starts; `pumice convert` writes what HAMi's webhook would"
                 elif key in names.SAME_ELSEWHERE and key != names.WHOLE_GPU:  # that one is NVIDIA's own plugin's too
                     yield here, f"{key} is HAMi's name; here it is {names.SAME_ELSEWHERE[key]}"

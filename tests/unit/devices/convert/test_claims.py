@@ -10,7 +10,7 @@ import yaml
 
 from pumice.claims.reading import claim_of
 from pumice.devices.convert import Converted, convert
-from pumice.wire.elsewhere import To
+from pumice.wire.hami_names import To
 
 ROOT = Path(__file__).parents[4]
 

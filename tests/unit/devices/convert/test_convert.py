@@ -11,9 +11,9 @@ import yaml
 from pumice.devices.convert import Converted, convert
 from pumice.devices.lint import lint_files
 from pumice.model.errors import BadInput
-from pumice.wire import elsewhere
+from pumice.wire import hami_names
 from pumice.wire.device_config_text import parse_device_config
-from pumice.wire.elsewhere import To
+from pumice.wire.hami_names import To
 
 
 def one(text: str, to: To = To.PUMICE, *, from_hami: bool = False) -> Converted:
@@ -415,7 +415,7 @@ def test_an_alias_is_renamed_once_where_it_stands():
 
 def test_the_page_names_everything_that_is_renamed_or_left():
     page = (Path(__file__).parents[4] / "docs" / "reference" / "convert.md").read_text("utf-8")
-    named = {*elsewhere.RESOURCES, *elsewhere.RESOURCES.values(), *elsewhere.ANNOTATIONS, *elsewhere.ANNOTATIONS.values(),
-             *elsewhere.CONFIG_KEYS, *elsewhere.CONFIG_KEYS.values(), *elsewhere.LOST, *elsewhere.LOST_AT_HAMI,
-             *elsewhere.LOST_KEYS_AT_VOLCANO, *elsewhere.LOST_KEYS_AT_HAMI}
+    named = {*hami_names.RESOURCES, *hami_names.RESOURCES.values(), *hami_names.ANNOTATIONS, *hami_names.ANNOTATIONS.values(),
+             *hami_names.CONFIG_KEYS, *hami_names.CONFIG_KEYS.values(), *hami_names.LOST, *hami_names.LOST_AT_HAMI,
+             *hami_names.LOST_KEYS_AT_VOLCANO, *hami_names.LOST_KEYS_AT_HAMI}
     assert [name for name in sorted(named) if f"`{name}`" not in page] == []

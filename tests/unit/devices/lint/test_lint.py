@@ -10,7 +10,7 @@ import pytest
 from pumice.cli import main as cli
 from pumice.devices.lint import lint_files
 from pumice.devices.registry import ALIASES, ARGUMENTS
-from pumice.wire import elsewhere, names
+from pumice.wire import hami_names, names
 from pumice.wire.device_config_text import KEYS
 
 SCHEDULER = """\
@@ -262,7 +262,7 @@ def test_annotations_that_are_somebody_elses_are_left_alone(key: str) -> None:
     assert not [finding for finding in lint_files({"p.yaml": text}) if finding.line == 6]
 
 
-@pytest.mark.parametrize(("key", "ours"), elsewhere.ANNOTATIONS.items())
+@pytest.mark.parametrize(("key", "ours"), hami_names.ANNOTATIONS.items())
 def test_an_annotation_of_hamis_is_named_as_it_is_called_here(key: str, ours: str) -> None:
     text = TEMPLATE % (lines([key], 4, '"spread"'), lines([names.VGPU_NUMBER], 8, "1"))
     (found,) = [str(finding) for finding in lint_files({"p.yaml": text}) if finding.line == 6]
