@@ -14,8 +14,8 @@ from pathlib import Path
 
 from kit.one_machine import OneMachine
 from pumice.cli.screen.app import Top
+from pumice.cli.screen.polling import Machine
 from pumice.cli.screen.samples import MIB, CardSample, History, Part, Program, Sample
-from pumice.cli.screen.taking import Machine
 from pumice.cli.top_tabs import sources
 
 CARDS = tuple(f"GPU-{index}a0a0a0a-0000-4000-8000-000000000000" for index in range(3))

@@ -20,8 +20,8 @@ from textual.pilot import Pilot
 from pumice.cli.screen.app import Top
 from pumice.cli.screen.dialogs import Confirm, Help, Limits, Signals
 from pumice.cli.screen.page import machine_page
+from pumice.cli.screen.polling import Machine
 from pumice.cli.screen.samples import History, Sample
-from pumice.cli.screen.taking import Machine
 from pumice.cli.screen.view import View
 
 HERE = Path(__file__).parent / "screens"

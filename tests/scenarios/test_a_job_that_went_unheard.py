@@ -14,7 +14,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds, volcano
 from pumice_jobs.apps.controller import daemon as controller
-from pumice_lab.controllers.shell import Controllers, ControllersSettings
+from pumice_lab.controllers.manager import Controllers, ControllersSettings
 
 JOB = {
     "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "train", "namespace": "default"},

@@ -26,7 +26,7 @@ from pumice.wire import limits_page
 from pumice.wire.kinds import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from pumice.wire.kubernetes import CLAIM_PROTECTION
 from pumice_lab.apiserver import ApiServer, User, open_storage, serve
-from pumice_lab.controllers import shell
+from pumice_lab.controllers import manager
 from pumice_lab.kubelet.run import run as run_kubelet
 from pumice_lab.kubelet.settings import KubeletSettings
 
@@ -131,7 +131,7 @@ def with_a_node() -> Iterator[With]:
                     tasks = [
                         asyncio.create_task(run_kubelet(settings, cluster=kube, clock=SystemClock(), rng=random.Random(0),
                                                         stop=stop, ready=ready)),
-                        asyncio.create_task(shell.run(shell.ControllersSettings(), cluster=kube, clock=SystemClock(),
+                        asyncio.create_task(manager.run(manager.ControllersSettings(), cluster=kube, clock=SystemClock(),
                                                       rng=random.Random(0), stop=stop)),
                     ]  # fmt: skip
                     try:

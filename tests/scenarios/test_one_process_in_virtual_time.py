@@ -27,7 +27,7 @@ from pumice.ports.cluster import Json
 from pumice.wire.kinds import NODES, PODS
 from pumice_jobs.apps.controller import daemon as controller
 from pumice_lab import first_objects
-from pumice_lab.controllers import shell
+from pumice_lab.controllers import manager
 from pumice_lab.kubelet.run import HollowRuntime
 from pumice_lab.kubelet.run import run as run_kubelet
 from pumice_lab.kubelet.settings import KubeletSettings
@@ -49,7 +49,7 @@ class OneProcess:
         plugin = vgpu_plugin.Settings("n1", device_plugin_dir=node.plugin_dir, hook_path=directory / "hook",
                                         lock_dir=directory / "lock", library=directory / "libvgpu.so")
         with_ports: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-            "controllers": (shell.run, shell.ControllersSettings(), {}),
+            "controllers": (manager.run, manager.ControllersSettings(), {}),
             "scheduler": (scheduler.run, scheduler.Settings(listen="127.0.0.1:0"), {}),
             "groups": (controller.run, controller.Settings(listen="127.0.0.1:0"), {}),
             "kubelet": (run_kubelet, node, {"runtime": self.runtime}),

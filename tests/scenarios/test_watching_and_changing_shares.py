@@ -21,7 +21,7 @@ import pytest
 from kit.one_machine import MIB, PUMICE, OneMachine, wait_until
 
 from pumice.local.limits import change_by, wanted
-from pumice.local.people import LOG
+from pumice.local.permissions import LOG
 from pumice.local.place import of_machine
 from pumice.local.shares import find
 from pumice.model.errors import BadInput

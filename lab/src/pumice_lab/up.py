@@ -36,8 +36,8 @@ from pumice_jobs.apps.webhook.registering import Place, take_back
 from pumice_lab import clusterd, first_objects, kube_control_plane, node_agent
 from pumice_lab import machine as machines
 from pumice_lab.control_plane import ControlPlane, start_embedded, start_kube, usual_port
-from pumice_lab.controllers.shell import ControllersSettings
-from pumice_lab.controllers.shell import run as run_controllers
+from pumice_lab.controllers.manager import ControllersSettings
+from pumice_lab.controllers.manager import run as run_controllers
 from pumice_lab.datadir import DataDir
 from pumice_lab.emulation import around, as_found, container_env, machine_of
 from pumice_lab.free_ports import port_or_free

@@ -15,7 +15,7 @@ from rich.text import Text
 from pumice.cli import flags
 from pumice.cli.laboratory import machines, made_machines
 from pumice.cli.tables import BAR, GAP, bar, width_of
-from pumice.local.people import name_of
+from pumice.local.permissions import name_of
 from pumice.local.place import Place, of_cards, of_machine
 from pumice.local.shares import CardShare, Share
 from pumice.model.amount import MIB

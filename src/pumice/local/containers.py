@@ -30,7 +30,7 @@ from pumice.adapters.bookings.book import (
 from pumice.adapters.bookings.processes import FIRST_NAMESPACE, pid_namespace
 from pumice.adapters.region.folders import page_beside
 from pumice.adapters.regular_files import content_of, open_folder, replace_file
-from pumice.local.people import refuse_stranger
+from pumice.local.permissions import refuse_stranger
 from pumice.local.place import Place
 from pumice.model.amount import MIB
 from pumice.model.errors import BadInput, Unavailable

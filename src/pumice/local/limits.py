@@ -13,7 +13,7 @@ from pumice.adapters.region.folders import grant
 from pumice.adapters.region.writer import set_limits
 from pumice.local.allocator import Allocator
 from pumice.local.containers import page_order
-from pumice.local.people import log, refuse_stranger
+from pumice.local.permissions import log, refuse_stranger
 from pumice.local.place import Place
 from pumice.local.plugin import handed_out
 from pumice.local.request import Request, parse_cores, parse_memory, per_card

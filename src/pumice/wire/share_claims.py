@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from pumice.wire import bursts, names
+from pumice.wire import bursts, hami_names, names
 from pumice.wire.kubernetes import DEVICES
 
 CLASS: Final = names.CLAIM_DRIVER

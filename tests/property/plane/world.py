@@ -54,7 +54,7 @@ from pumice.ports.cluster import ApiError, Resource
 from pumice.wire import kinds, volcano
 from pumice.wire.names import SCHEDULER_CONFIGMAP
 from pumice_jobs.apps.controller import daemon as controller
-from pumice_lab.controllers.shell import Controllers, ControllersSettings
+from pumice_lab.controllers.manager import Controllers, ControllersSettings
 
 RESOURCES: dict[str, Resource] = {
     "pods": kinds.PODS, "podgroups": volcano.POD_GROUPS, "jobs": volcano.JOBS, "deployments": kinds.DEPLOYMENTS,

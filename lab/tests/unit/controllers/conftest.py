@@ -12,7 +12,7 @@ from kit.virtual_time import VirtualClock, run_virtually
 
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire.kinds import PODS
-from pumice_lab.controllers import shell
+from pumice_lab.controllers import manager
 from pumice_lab.kubelet.run import HollowRuntime
 from pumice_lab.kubelet.run import run as run_kubelet
 from pumice_lab.kubelet.settings import KubeletSettings
@@ -61,7 +61,7 @@ def with_controllers(tmp_path: Path) -> Callable[[Callable[[Cluster], Coroutine[
             clock = VirtualClock()
             cluster = Cluster(await memory_cluster(clock), clock)
             stop, ready = asyncio.Event(), asyncio.Event()
-            tasks = [asyncio.create_task(shell.run(shell.ControllersSettings(), cluster=cluster.kube, clock=clock,
+            tasks = [asyncio.create_task(manager.run(manager.ControllersSettings(), cluster=cluster.kube, clock=clock,
                                                    rng=random.Random(1), stop=stop, ready=ready))]
             await ready.wait()
             for number in (1, 2):

@@ -16,7 +16,7 @@ from lab.tests.unit.controllers.conftest import Cluster, template
 from pumice.effects.vocabulary import Delete, Patch
 from pumice.ports.cluster import ApiError, Json, Resource
 from pumice.wire.kinds import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES, PODS, REPLICA_SETS, SERVICE_ACCOUNTS
-from pumice_lab.controllers import namespaces, shell
+from pumice_lab.controllers import manager, namespaces
 from pumice_lab.controllers.garbage import Meta, Vertex
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
@@ -210,7 +210,7 @@ def test_a_watch_that_ends_for_good_ends_the_controllers_too() -> None:
             return await stream(path, *more, **options)
 
         kube.stream = refuse_secrets  # type: ignore[method-assign]
-        running = shell.run(shell.ControllersSettings(), cluster=kube, clock=clock, rng=random.Random(1),
+        running = manager.run(manager.ControllersSettings(), cluster=kube, clock=clock, rng=random.Random(1),
                             stop=asyncio.Event(), ready=ready)  # fmt: skip
         with pytest.raises(Refused):
             await asyncio.wait_for(running, 3600)
@@ -234,7 +234,7 @@ def test_what_came_and_went_between_two_lists_makes_no_pods_and_keeps_none() -> 
             return await stream(path, *more, **options)
 
         kube.stream = away  # type: ignore[method-assign]
-        running = asyncio.create_task(shell.run(shell.ControllersSettings(), cluster=kube, clock=clock, rng=random.Random(1),
+        running = asyncio.create_task(manager.run(manager.ControllersSettings(), cluster=kube, clock=clock, rng=random.Random(1),
                                                 stop=stop, ready=ready))  # fmt: skip
         await ready.wait()
         await owned_tree(cluster)
@@ -276,8 +276,9 @@ def test_the_clusters_certificate_in_a_namespace_is_as_it_was_whoever_changes_it
         clock, stop, ready = VirtualClock(), asyncio.Event(), asyncio.Event()
         kube, ca = await memory_cluster(clock), tmp_path / "ca.crt"
         ca.write_text("PEM")
-        running = asyncio.create_task(shell.run(shell.ControllersSettings(ca), cluster=kube, clock=clock, rng=random.Random(1),
-                                                stop=stop, ready=ready))  # fmt: skip
+        settings = manager.ControllersSettings(ca)
+        running = asyncio.create_task(manager.run(settings, cluster=kube, clock=clock, rng=random.Random(1),
+                                                  stop=stop, ready=ready))  # fmt: skip
         await ready.wait()
         await clock.sleep(1)
         for wrong in ({"ca.crt": "mine"}, {"ca.crt": None}):

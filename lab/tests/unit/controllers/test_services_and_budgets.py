@@ -14,7 +14,7 @@ from pumice.ports.cluster import ApiError, Json
 from pumice.wire.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES
 from pumice.wire.objects import selects
 from pumice_lab.controllers import endpoints
-from pumice_lab.controllers.marking import Selecting
+from pumice_lab.controllers.enqueueing import Selecting
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
 SELECTOR = {"matchLabels": {"app": "x"}}

@@ -17,7 +17,7 @@ from pumice.ports.cluster import Json, Resource
 from pumice.wire.kinds import EVENTS, PODS
 from pumice.wire.kubernetes import SELECTED_NODE
 from pumice_lab.controllers.caches import Caches
-from pumice_lab.controllers.shell import _remove
+from pumice_lab.controllers.manager import _remove
 from pumice_lab.controllers.storage import CLAIMS, CLASSES, VOLUMES, standard_class
 
 With = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]

@@ -20,15 +20,15 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
-from pumice.cli.screen.acting import Deeds
+from pumice.cli.screen.actions import Actions
 from pumice.cli.screen.canvas import Canvas
 from pumice.cli.screen.cluster import EVERY, ClusterSample, cluster_page, lines_of
 from pumice.cli.screen.cluster import look as look_at_cluster
 from pumice.cli.screen.dialogs import STYLE, Confirm, Field, Help, Limits, Signals
 from pumice.cli.screen.drawing import padded
 from pumice.cli.screen.page import Page, machine_page, too_small
+from pumice.cli.screen.polling import Machine, Poller
 from pumice.cli.screen.samples import History, Program, Sample
-from pumice.cli.screen.taking import Looking, Machine
 from pumice.cli.screen.view import SORTS, TREES, View, in_sight, moved, next_of, rows, selected
 from pumice.cli.top_tabs import Sources
 from pumice.model.errors import BadInput, PumiceError
@@ -63,8 +63,8 @@ class Watch(Screen[None]):
         self.asked: dict[str, ClusterSample] = {}
         self.troubles: dict[str, str] = {}
         self.seen = Page([])
-        self.deeds = Deeds(machine) if machine is not None else None
-        self.looks: list[Looking] = []
+        self.actions = Actions(machine) if machine is not None else None
+        self.looks: list[Poller] = []
 
     # -- what is seen
 
@@ -77,9 +77,9 @@ class Watch(Screen[None]):
         """Begin to look."""
         loop = asyncio.get_running_loop()
         if (machine := self.machine) is not None:
-            self.looks.append(Looking(lambda: self._hand(loop, self.took, machine.look(self.clock())), self.every))
+            self.looks.append(Poller(lambda: self._hand(loop, self.took, machine.look(self.clock())), self.every))
         if self.kubeconfig is not None:
-            self.looks.append(Looking(lambda: self._ask(loop), EVERY))
+            self.looks.append(Poller(lambda: self._ask(loop), EVERY))
         for look in self.looks:
             look.start()
         self._want()
@@ -294,7 +294,7 @@ class Watch(Screen[None]):
 
     def _chosen(self) -> Program | None:
         """The selected program, on the machine's page alone: of a pod's page there is nothing to be done to."""
-        if self.view.tab != MACHINE or self.deeds is None:
+        if self.view.tab != MACHINE or self.actions is None:
             self._say("signals and limits are for programs of this machine, on its page")
             return None
         found = selected(self.view, rows(self.sample, self.view, self.pods))
@@ -304,28 +304,28 @@ class Watch(Screen[None]):
 
     def action_signal(self) -> None:
         """Ask which signal, and then whether it is meant."""
-        if (program := self._chosen()) is None or self.deeds is None:
+        if (program := self._chosen()) is None or self.actions is None:
             return
-        deeds = self.deeds
+        actions = self.actions
         try:
-            wish = deeds.aim(program)
+            wish = actions.aim(program)
         except PumiceError as error:
             self._say(str(error).splitlines()[0])
             return
 
         def picked(number: signal.Signals | None) -> None:
             if number is not None:
-                self._confirm(wish.question(number), lambda: deeds.send(wish, number))
+                self._confirm(wish.question(number), lambda: actions.send(wish, number))
 
         self.app.push_screen(Signals(wish.title), picked)
 
     def action_limit(self) -> None:
         """Ask for the new limits, and then whether they are meant."""
-        if (program := self._chosen()) is None or self.deeds is None:
+        if (program := self._chosen()) is None or self.actions is None:
             return
-        deeds = self.deeds
+        actions = self.actions
         try:
-            wish = deeds.limits(program)
+            wish = actions.limits(program)
         except PumiceError as error:
             self._say(str(error).splitlines()[0])
             return
@@ -338,7 +338,7 @@ class Watch(Screen[None]):
             except BadInput as error:
                 self._say(str(error).splitlines()[0])
                 return
-            self._confirm(question, lambda: deeds.change(wish, *words))
+            self._confirm(question, lambda: actions.change(wish, *words))
 
         self.app.push_screen(Limits(wish.title, wish.memory, wish.cores), given)
 

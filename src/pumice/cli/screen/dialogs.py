@@ -14,7 +14,7 @@ from textual.events import Key
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
 
-from pumice.local.people import SIGNALS
+from pumice.local.permissions import SIGNALS
 
 Answer = TypeVar("Answer")
 MEANINGS = {signal.SIGINT: "interrupt, as Ctrl-C", signal.SIGTERM: "ask to end", signal.SIGHUP: "hang up",

@@ -105,7 +105,8 @@ def _called(draft: Draft, root: yaml.Node, way: Way, sections: set[str], *, of_n
     named, home = child(root, "metadata", "name"), child(root, "metadata", "namespace")
     wanted = ""
     if way.to is To.HAMI:
-        wanted = {names.DEVICE_CONFIGMAP: names.NPU_CONFIGMAP, names.NODE_CONFIGMAP: hami_names.HAMI_NODE_MAP}.get(word(named), "")
+        theirs = {names.DEVICE_CONFIGMAP: names.NPU_CONFIGMAP, names.NODE_CONFIGMAP: hami_names.HAMI_NODE_MAP}
+        wanted = theirs.get(word(named), "")
     elif of_nodes and word(named).endswith(hami_names.NODE_MAPS):
         wanted = names.NODE_CONFIGMAP
     elif word(named).endswith(hami_names.DEVICE_MAPS) and sections & set(SECTIONS):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.devices.unowned import shared_by_register
+from pumice.devices.disabled_types import shared_by_register
 from pumice.scheduler.plugins.contract import Part, Predicate, Session, Verdict
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.nodes import Rows

@@ -17,9 +17,9 @@ import msgspec
 from msgspec import structs
 
 from pumice.devices.card_policies import policies_in
+from pumice.devices.disabled_types import requests_of_disabled_types
 from pumice.devices.fragmentation import Shape
 from pumice.devices.protocol import NO_MARKS, DeviceRequest, DeviceSharing, Marks
-from pumice.devices.unowned import unowned
 from pumice.model.refusal import Refusal
 from pumice.scheduler.state.claim_charges import least_for
 from pumice.scheduler.state.known_claims import Wanted
@@ -583,7 +583,7 @@ class Classes:
         device_requests: list[DeviceRequest] = []
         unserved = [row for row in asked_by_pod(pod) if row.reported is Shown.WAITS]
         refusals = [Refusal(row.name, f"has no effect yet: {row.consequence}") for row in unserved]
-        refusals += unowned(pod, self.device_types)
+        refusals += requests_of_disabled_types(pod, self.device_types)
         for device_type in self.device_types:
             device_request = device_type.device_request(pod)
             if isinstance(device_request, Refusal):

@@ -31,7 +31,7 @@ _PART_OF_AN_NPU = re.compile(r"huawei\.com/(npu-core|Ascend\w+-(memory|core))")
 pkg/scheduler/api/devices/ascend); whole ones are an ordinary resource of Huawei's plugin."""
 
 
-def unowned(pod: Pod, device_types: Sequence[DeviceSharing]) -> tuple[Refusal, ...]:
+def requests_of_disabled_types(pod: Pod, device_types: Sequence[DeviceSharing]) -> tuple[Refusal, ...]:
     """Return a refusal for each thing that the pod asks for and none of these device types owns."""
     found: dict[str, Refusal] = {}
     served, owned = (

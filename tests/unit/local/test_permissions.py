@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from tests.unit.local.test_several_cards import CARDS, booked
 
-from pumice.local import people
-from pumice.local.people import LOG, Target, log, refuse_stranger, send, targets
+from pumice.local import permissions
+from pumice.local.permissions import LOG, Target, log, refuse_stranger, send, targets
 from pumice.local.request import Request
 from pumice.model.errors import BadInput, PumiceError
 
@@ -43,7 +43,7 @@ def test_a_strangers_program_gets_none_and_the_sentence_says_whose_it_is(sleeper
 def test_where_one_of_several_is_a_strangers_none_gets_it(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(people, "owner_of", {os.getpid(): STRANGER, sleeper.pid: STRANGER + 1}.get)
+    monkeypatch.setattr(permissions, "owner_of", {os.getpid(): STRANGER, sleeper.pid: STRANGER + 1}.get)
     with pytest.raises(BadInput):
         send(signal.SIGKILL, targets([os.getpid(), sleeper.pid]), STRANGER)
     assert sleeper.poll() is None
@@ -64,8 +64,8 @@ def test_a_pods_process_is_for_root_of_the_node_alone(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A user of the node may happen to have the number that runs in somebody's container."""
-    monkeypatch.setattr(people, "pod_of", lambda pid: "0d2c7b4e-1111-4222-8333-444455556666")
-    monkeypatch.setattr(people, "owner_of", lambda pid: STRANGER)
+    monkeypatch.setattr(permissions, "pod_of", lambda pid: "0d2c7b4e-1111-4222-8333-444455556666")
+    monkeypatch.setattr(permissions, "owner_of", lambda pid: STRANGER)
     with pytest.raises(BadInput, match="belongs to a pod: only root of this node"):
         send(signal.SIGKILL, targets([sleeper.pid]), STRANGER)
     assert sleeper.poll() is None
@@ -84,7 +84,7 @@ def test_the_log_says_when_who_and_what_and_does_not_grow_for_ever(tmp_path: Pat
     log(tmp_path, ME, "SIGTERM", "r1", "sent to 7", 1_800_000_000.0)
     line = json.loads((tmp_path / LOG).read_text())
     assert (line["time"], line["user"], line["what"], line["share"]) == ("2027-01-15T08:00:00Z", ME, "SIGTERM", "r1")
-    monkeypatch.setattr(people, "LOG_BYTES", 100)
+    monkeypatch.setattr(permissions, "LOG_BYTES", 100)
     for _ in range(9):
         log(tmp_path, ME, "SIGTERM", "r1\n", "sent to 7", 0.0)
     assert len(list(tmp_path.iterdir())) <= 2

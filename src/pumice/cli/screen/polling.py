@@ -11,7 +11,7 @@ from pathlib import Path
 from pumice.adapters.nvml import NvmlCards
 from pumice.adapters.owners import pod_of
 from pumice.cli.screen.samples import CardSample, Part, Program, Sample
-from pumice.local.people import name_of, owner_of
+from pumice.local.permissions import name_of, owner_of
 from pumice.local.place import Place
 from pumice.local.shares import Share, shares
 from pumice.model.errors import PumiceError
@@ -100,7 +100,7 @@ def _card(reading: CardReading, here: Sequence[Share]) -> CardSample:
     )  # fmt: skip
 
 
-class Looking(threading.Thread):
+class Poller(threading.Thread):
     """Looks again and again, so many seconds apart, while it is wanted. Ends with the program, in the middle of a look too."""
 
     def __init__(self, look: Callable[[], None], every: float) -> None:

@@ -1,4 +1,4 @@
-"""Deeds of the screen of ``pumice top`` on programs: by the way of ``pumice limit``, and as the one who is at the screen."""
+"""Actions of the screen of ``pumice top`` on programs: by the way of ``pumice limit``, and as the one who is at the screen."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pumice.adapters.bookings.book import Booking
+from pumice.cli.screen.polling import Machine
 from pumice.cli.screen.samples import Program
-from pumice.cli.screen.taking import Machine
 from pumice.local.limits import change_by, in_words, wanted
-from pumice.local.people import Target, log, send, targets
+from pumice.local.permissions import Target, log, send, targets
 from pumice.local.place import Place
 from pumice.model.errors import BadInput, PumiceError, Unavailable
 
@@ -78,7 +78,7 @@ def _percent(cores: str) -> str:
     return "no core limit" if cores.strip().rstrip("%") == "0" else f"{cores.strip().rstrip('%')} % of the cores"
 
 
-class Deeds:
+class Actions:
     """Signals and limits for the programs of a machine's last look."""
 
     def __init__(self, machine: Machine) -> None:

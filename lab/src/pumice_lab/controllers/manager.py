@@ -1,4 +1,4 @@
-"""The shell around the controllers: what is marked is looked at, and what is decided then is written."""
+"""The manager of the controllers: keys that were enqueued are reconciled, and what is decided then is written."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from pumice_lab.controllers import (
     storage,
 )
 from pumice_lab.controllers.common import Action, Finalize, InOrder, RemoveFolder, controller_of
-from pumice_lab.controllers.marking import COLLECTED, DOUBTED, FULL, GARBAGE, ORPHANS, PUBLISHED, Key, Marking
+from pumice_lab.controllers.enqueueing import COLLECTED, DOUBTED, FULL, GARBAGE, ORPHANS, PUBLISHED, Enqueuer, Key
 
 log = logging.getLogger("pumice.kube-controllers")
 _WRITES, _WORKERS = 16, 64  # at a time
@@ -64,8 +64,8 @@ class Controllers:
     def __init__(self, settings: ControllersSettings, cluster: Cluster, clock: Clock, rng: random.Random) -> None:
         self.cluster, self.clock, self.roots = cluster, clock, settings.roots
         self.root_ca = settings.ca_certificate.read_text() if settings.ca_certificate else ""
-        self.marking = Marking(cluster, clock, lambda key: self.work.add(*key), self._later)
-        self.caches = self.marking.caches
+        self.enqueuer = Enqueuer(cluster, clock, lambda key: self.work.add(*key), self._later)
+        self.caches = self.enqueuer.caches
         self.events = EventRecorder(cluster, clock, "kube-controllers", log, counts=True)
         self.performer = Performer(cluster, self.events)
         self.work = WorkQueue(clock, rng, self._reconcile, rest=_TOGETHER)
@@ -96,7 +96,7 @@ class Controllers:
 
     async def _work(self, ready: asyncio.Event | None) -> None:
         await self.caches.all_synced.wait()
-        self.marking.find_orphans()
+        self.enqueuer.find_orphans()
         if ready is not None:
             ready.set()
         await self.work.run(_WORKERS)
@@ -171,7 +171,7 @@ class Controllers:
     def _look_at_node(self, node: dict[str, Any], now: float) -> list[Action]:
         """A node that never had a lease has no kubelet to wait for (hollow nodes)."""
         name = node["metadata"]["name"]
-        silent = self.marking.silence(name)
+        silent = self.enqueuer.silence(name)
         if not nodes.sends_away(node) and (silent is None or silent < nodes.GRACE):
             return nodes.reconcile(node, silent, [], now) if silent is not None else []
         pods = self.caches.pods_on(name)
@@ -180,7 +180,8 @@ class Controllers:
         return actions if changed else [*actions, *nodes.evict(node, pods, now)]
 
     def _selected(self, resource: Resource, uid: str) -> list[dict[str, Any]]:
-        return [pod for member in self.marking.selecting.members((resource, uid)) if (pod := self.caches.get(kinds.PODS, member))]
+        members = self.enqueuer.selecting.members((resource, uid))
+        return [pod for member in members if (pod := self.caches.get(kinds.PODS, member))]
 
     def _claimed(self, resource: Resource, uid: str) -> list[dict[str, Any]]:
         """Its pods, and others that it selects."""

@@ -30,7 +30,7 @@ DOUBTED = Resource("", "", "doubted")  # the queue of objects that may be gone u
 _GATHERED = 0.1  # seconds of pods' changes that are looked at together by whoever selects them
 
 
-class Marking:
+class Enqueuer:
     """``mark`` and ``later`` take a key that is to be looked at, now or in so many seconds."""
 
     def __init__(self, cluster: Cluster, clock: Clock, mark: Callable[[Key], None], later: Callable[[Key, float], None]) -> None:
