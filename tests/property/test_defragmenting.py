@@ -166,7 +166,7 @@ def fewest(case: ClusterSnapshot, goal: Goal, most: int) -> int | None:
                 for free in opening.frees:
                     trial.close(free.node, free.device_type, (free.card.uuid,))
                 trial.lift([*opening.leaving, *more])
-                found = Brute(trial).possible([*search.claimants, *opening.leaving, *more])
+                found = Brute(trial).possible([*search.starting, *opening.leaving, *more])
                 trial.back()
                 if found:
                     return number
@@ -178,7 +178,7 @@ def fits_on_other_cards(case: ClusterSnapshot, goal: Goal) -> bool:
     search = question(engine_of(case), goal, case.now, Limits(moves=1)).search
     assert search is not None
     search.trial.left = 10**9
-    return Brute(search.trial).possible(list(search.claimants))
+    return Brute(search.trial).possible(list(search.starting))
 
 
 def may_be_away_together(trial: Trial, tasks: list[Task]) -> bool:

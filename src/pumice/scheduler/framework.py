@@ -102,10 +102,10 @@ class Framework:
         self._filters = self._all(Predicate)
         self._scores = self._all(NodeOrder)
         self._bounds = self._all(TaskPredicate)
-        self._leanings = self._all(TaskNodeOrder)
+        self._task_scorers = self._all(TaskNodeOrder)
         self._versions = [plugin.version for plugin in self._scores if type(plugin).version is not NodeOrder.version]
         self._domain_scores = self._all(HyperNodeOrder)
-        self.minds_tasks = bool(self._bounds or self._leanings)
+        self.minds_tasks = bool(self._bounds or self._task_scorers)
         """True if pods of one class may be treated differently."""
         self._placing = self._all(AllocationHandler)
         self.opening = [plugin for plugin in self.plugins if type(plugin).open is not Plugin.open]
@@ -210,27 +210,27 @@ class Framework:
         tier = next((tier for tier in self._starving if tier), ())
         return bool(tier) and all(starving(job) for starving in tier)
 
-    def not_preemptable(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+    def not_preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Spared:
         """Return the victims that stay, and why; all others may be evicted together."""
-        return _spared(self._preempt, claimant, victims)
+        return _spared(self._preempt, preemptor, victims)
 
-    def not_reclaimable(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+    def not_reclaimable(self, preemptor: Task, victims: Sequence[Task]) -> Spared:
         """As the tiers vote, but what a queue deserves is asked in whatever tier that stands: with upstream's configurations gang
         and conformance decide in the first one, and two queues within their shares would evict each other for ever."""
-        return self._but_owned(_spared(self._reclaim, claimant, victims), claimant, victims)
+        return self._but_owned(_spared(self._reclaim, preemptor, victims), preemptor, victims)
 
-    def _but_owned(self, found: Spared, claimant: Task, victims: Sequence[Task]) -> Spared:
+    def _but_owned(self, found: Spared, preemptor: Task, victims: Sequence[Task]) -> Spared:
         spared = dict(found)
         for vote in self._owners:
-            spared = {**(vote(claimant, [victim for victim in victims if victim.uid not in spared]) or {}), **spared}
+            spared = {**(vote(preemptor, [victim for victim in victims if victim.uid not in spared]) or {}), **spared}
         return spared
 
-    def evictable_by_preempt(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+    def evictable_by_preempt(self, preemptor: Task, victims: Sequence[Task]) -> Spared:
         """The vote on whole gangs, of all but the one who never lets a gang fall (Volcano pkg/scheduler/actions/gangpreempt)."""
-        return _spared(self._preempt_gangs, claimant, victims)
+        return _spared(self._preempt_gangs, preemptor, victims)
 
-    def evictable_by_reclaim(self, claimant: Task, victims: Sequence[Task]) -> Spared:
-        return self._but_owned(_spared(self._reclaim_gangs, claimant, victims), claimant, victims)
+    def evictable_by_reclaim(self, preemptor: Task, victims: Sequence[Task]) -> Spared:
+        return self._but_owned(_spared(self._reclaim_gangs, preemptor, victims), preemptor, victims)
 
     def preemptive(self, queue: QueueState, task: Task) -> bool:
         """Where nobody knows shares, no queue has one that it could have back: two would take from each other for ever."""
@@ -288,8 +288,8 @@ class Framework:
     def bounds(self, state: State, task: Task) -> tuple[Verdict, ...]:
         return tuple([verdict for plugin in self._bounds for verdict in plugin.bounds(state, task)])
 
-    def leanings(self, state: State, task: Task) -> NDArray[np.float64] | None:
-        return _sum(plugin.leanings(state, task) for plugin in self._leanings)
+    def task_scores(self, state: State, task: Task) -> NDArray[np.float64] | None:
+        return _sum(plugin.task_scores(state, task) for plugin in self._task_scorers)
 
     def domain_scores(self, state: State, classes: Sequence[PodClass], domains: Sequence[Domain]) -> list[float]:
         parts = [plugin.domain_scores(state, classes, domains) for plugin in self._domain_scores]
@@ -310,12 +310,12 @@ def _vote(tiers: Sequence[Sequence[Callable[[Job], int]]], job: Job) -> bool:
     return True
 
 
-def _spared(tiers: Sequence[Sequence[Vote]], claimant: Task, victims: Sequence[Task]) -> Spared:
+def _spared(tiers: Sequence[Sequence[Vote]], preemptor: Task, victims: Sequence[Task]) -> Spared:
     """The first tier that lets anybody go decides; in it, whoever one plugin spares stays. Where no tier lets anybody go, the
     first one that voted says why."""
     first: dict[str, str] | None = None
     for tier in tiers:
-        votes = [spared for vote in tier if (spared := vote(claimant, victims)) is not None]
+        votes = [spared for vote in tier if (spared := vote(preemptor, victims)) is not None]
         if not votes:
             continue
         stay = {uid: why for spared in reversed(votes) for uid, why in spared.items()}

@@ -29,8 +29,8 @@ def outlook(make: Callable[[], Engine], objects: Objects, now: float, plan: Answ
     if _placed(there, [*(start.uid for start in plan.starts), *moved]) and not there.busy(frees):
         return Outlook(reached=True)
     engine, rest = make(), plan.moves[done:]
-    claimants = [engine.state.tasks[start.uid] for start in plan.starts if start.uid in engine.state.tasks]
-    below = max((max(task.priority, task.job.priority) for task in claimants if task.job is not None), default=None)
+    starting = [engine.state.tasks[start.uid] for start in plan.starts if start.uid in engine.state.tasks]
+    below = max((max(task.priority, task.job.priority) for task in starting if task.job is not None), default=None)
     for move in rest:
         task = engine.state.tasks.get(move.uid)
         found = "it is gone" if task is None else mover(engine.state, task, now, limits.min_age, below)

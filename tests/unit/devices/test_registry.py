@@ -100,7 +100,8 @@ NPUS = re.compile(r"(?i)(?<![a-z])v?npus?(?![a-z])|huawei|ascend(?!ing)|(?<![a-z
 NAMES_NPUS = """
     __init__ adapters/dcmi/__init__ adapters/dcmi/cards adapters/dcmi/driver adapters/load adapters/region/reader
     apps/doctor/cluster/configuration apps/doctor/cluster/look apps/node/npu_metrics audit/auditor cli/burn cli/main
-    devices/convert/config_maps devices/disabled_types devices/layout devices/lint/__init__ devices/lint/devices metrics/npu model/cards
+    devices/convert/config_maps devices/disabled_types devices/layout devices/lint/__init__ devices/lint/devices metrics/npu
+    model/cards
     model/errors model/hardware/npu model/remaining ports/slices scheduler/cycle/status
     admission/tenants apps/controller/share_hours controllers/claimed_shares controllers/job/plugins/frameworks
 """

@@ -142,8 +142,8 @@ class Cycle:
         looked_at = (job for job, found in self.attempts.items() if found.tried or found.explained)
         return {**self.state.scheduling_queue.dirty, **dict.fromkeys(looked_at)}
 
-    def stands(self, job: Job) -> None:
+    def report_ready(self, job: Job) -> None:
         self.gangs[job] = None
 
-    def lacks(self, job: Job, members: int) -> None:
+    def report_unready(self, job: Job, members: int) -> None:
         self.gangs[job] = members

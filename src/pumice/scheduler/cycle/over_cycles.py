@@ -68,7 +68,7 @@ class Held:
         found, kept = begun(self.cycle, self.job), self.cycle.state.nominations.kept
         if found is not None:
             self.begun = True
-            self.places = sum(uid in kept and not kept[uid].awaits for uid in found.claimants)
+            self.places = sum(uid in kept and not kept[uid].awaits for uid in found.preemptors)
             self.tasks[:] = [task for task in self.tasks if task.uid not in found.passed_over]
             self.failed_roles |= found.failed_roles
             now = self.cycle.state.ledger.table.revisions
@@ -105,7 +105,7 @@ class Held:
             rows[step.choice.row] = None
             if nominated:
                 found.nominated[uid] = nominated
-            found.claimants.append(uid)
+            found.preemptors.append(uid)
         statement.steps.clear()
         now = state.ledger.table.revisions
         for row in rows:
@@ -126,10 +126,10 @@ class Held:
         cycle, job, statement = self.cycle, self.job, self.statement
         self.begun, self.taken, self.places = False, True, 0
         found, kept = cycle.state.terminating.gang_searches[job], cycle.state.nominations.kept
-        unchanged = [kept[uid].task for uid in found.claimants if uid in kept and self._is_unchanged(found, kept[uid])]
+        unchanged = [kept[uid].task for uid in found.preemptors if uid in kept and self._is_unchanged(found, kept[uid])]
         for task in unchanged[:-1]:  # the last one is asked about as any other: its queue may have another share by now
             statement.take_up(task, found.choices[task.uid])
-        held = [(kept[uid].task, kept[uid].node) for uid in found.claimants if uid in kept]
+        held = [(kept[uid].task, kept[uid].node) for uid in found.preemptors if uid in kept]
         cycle.state.terminating.withdraw(job)
         if not cycle.framework.job_ready(job):  # else nobody sees it free again
             for row in found.revisions:

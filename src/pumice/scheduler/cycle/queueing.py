@@ -309,7 +309,7 @@ def newcomers(queue: QueueState) -> list[Job]:
     return list(queue.active.fresh) if queue.present else []
 
 
-def claimants(cycle: Cycle, job: Job) -> list[Task]:
+def tasks_to_try(cycle: Cycle, job: Job) -> list[Task]:
     """Its pods that may be tried, in order. Nobody has to go for one whose devices are still searched for: they may be free."""
     late = cycle.placer.evaluation.claims.late
     waiting = (task for task in job.pending.values() if not task.gated and task.backoff.until <= cycle.now)

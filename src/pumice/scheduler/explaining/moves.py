@@ -62,7 +62,7 @@ class Question:
     needless: str = ""
     reached: bool = False
     """True where the goal is met without a move."""
-    claimants: tuple[Task, ...] = ()
+    starting: tuple[Task, ...] = ()
     free: tuple[FreeCard, ...] = ()
     """The cards that are free already."""
     search: Search | None = None
@@ -92,7 +92,7 @@ def question(engine: Engine, goal: Goal, now: float, limits: Limits) -> Question
     waiting = gang_of(cycle, job, named)
     refusal = refusal_of(cycle, job, waiting)
     if refusal:
-        return Question(goal, refusal, claimants=tuple(waiting))
+        return Question(goal, refusal, starting=tuple(waiting))
     movers, stays = movers_of(cycle, now, limits, max(job.priority, *(task.priority for task in waiting)))
     return Question(goal, "", False, tuple(waiting), (), Search(trial, movers, waiting), len(movers), stays)
 

@@ -25,7 +25,7 @@ from pumice.scheduler.cycle.preemption.victims import (
     inside_a_job,
     stays,
 )
-from pumice.scheduler.cycle.queueing import claimants, cost_for
+from pumice.scheduler.cycle.queueing import cost_for, tasks_to_try
 from pumice.scheduler.cycle.statement import Evict, Nomination, Place, Statement
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.placing.evaluation import Among, Choice
@@ -241,7 +241,7 @@ def explain_preemption(engine: Engine, namespace: str, name: str, now: float) ->
         return PreemptionView(key, "its job has what it needs, as plugins gang and priority see it: nobody goes for it", "")
     for scope in scopes:
         evaluator = Evaluator(cycle, scope)
-        trial = evaluator.for_job(task.job, claimants(cycle, task.job))
+        trial = evaluator.for_job(task.job, tasks_to_try(cycle, task.job))
         view = _view(cycle, task, scope, trial)
         trial.statement.rollback()
         if view is not None:

@@ -35,12 +35,12 @@ class Among:
 
     rows: Rows | None
     verdicts: tuple[Verdict, ...]
-    leaning: NDArray[np.float64] | None
+    task_scores: NDArray[np.float64] | None
 
     def narrow(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """A copy of the scores, minus infinity where the pod may not go."""
         size = len(scores)
-        found = scores + self.leaning[:size] if self.leaning is not None else scores.copy()
+        found = scores + self.task_scores[:size] if self.task_scores is not None else scores.copy()
         found[~self.open(size)] = -np.inf
         return found
 
@@ -60,10 +60,10 @@ def among(framework: Framework, state: State, task: Task, rows: Rows | None = No
     """None where the pod is treated as every one of its class."""
     if not framework.minds_tasks:
         return None if rows is None else Among(rows, (), None)
-    verdicts, leaning = framework.bounds(state, task), framework.leanings(state, task)
-    if rows is None and not verdicts and leaning is None:
+    verdicts, task_scores = framework.bounds(state, task), framework.task_scores(state, task)
+    if rows is None and not verdicts and task_scores is None:
         return None
-    return Among(rows, verdicts, leaning)
+    return Among(rows, verdicts, task_scores)
 
 
 class Choice(Struct, frozen=True, gc=False):

@@ -361,8 +361,8 @@ class Placer:
         if self.framework.constrains(self.state, cls):
             rows = rows[~self.refused_in_future(cls, rows)]
         scores = None if len(rows) == 1 else self.framework.scores(self.state, cls, rows)
-        if among is not None and among.leaning is not None:
-            scores = among.leaning[rows] + (0.0 if scores is None else scores)
+        if among is not None and among.task_scores is not None:
+            scores = among.task_scores[rows] + (0.0 if scores is None else scores)
         for place in range(len(rows)) if scores is None else np.argsort(-scores, kind="stable"):
             row = int(rows[place])
             allocations = self._future_allocations(cls, table.name(row))

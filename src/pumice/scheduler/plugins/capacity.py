@@ -286,8 +286,8 @@ class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, 
             return False
         return may_reclaim(self._path(queue), task.amounts, self.standing)
 
-    def not_reclaimable(self, claimant: Task, victims: Sequence[Task]) -> Spared:
-        return not_reclaimable_victims(claimant, victims, self._path, self.standing)
+    def not_reclaimable(self, preemptor: Task, victims: Sequence[Task]) -> Spared:
+        return not_reclaimable_victims(preemptor, victims, self._path, self.standing)
 
     def _path(self, queue: QueueState) -> Sequence[QueueState]:
         """The queue and those above it whose shares count between two queues: all but the root, which is everybody's."""

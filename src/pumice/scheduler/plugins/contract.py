@@ -49,11 +49,11 @@ class Session(Protocol):
     def looked_at(self) -> Iterable[Job]:
         """Jobs that changed, were tried or had their reasons found."""
 
-    def stands(self, job: Job) -> None:
-        """Its gang is whole: its PodGroup shall say so."""
+    def report_ready(self, job: Job) -> None:
+        """Have the PodGroup say that the gang is whole."""
 
-    def lacks(self, job: Job, members: int) -> None:
-        """So many members find no place: its PodGroup shall say so, once the reasons are known."""
+    def report_unready(self, job: Job, members: int) -> None:
+        """Have the PodGroup say that so many members find no place, once the reasons are known."""
 
 
 class Plugin:
@@ -232,7 +232,7 @@ class Preemptable(Role):
     switch = "Preemptable"
 
     @abstractmethod
-    def not_preemptable(self, claimant: Task, victims: Sequence[Task]) -> Spared | None:
+    def not_preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Spared | None:
         """Return the victims that stay; all others may be evicted. None abstains. The victims come in the order in which they
         would go: who counts what is left of a job or a queue counts down along them."""
 
@@ -243,7 +243,7 @@ class Reclaimable(Role):
     switch = "Reclaimable"
 
     @abstractmethod
-    def not_reclaimable(self, claimant: Task, victims: Sequence[Task]) -> Spared | None:
+    def not_reclaimable(self, preemptor: Task, victims: Sequence[Task]) -> Spared | None:
         """As ``not_preemptable``."""
 
 
@@ -352,7 +352,7 @@ class TaskNodeOrder(Role):
     switch = "NodeOrder"
 
     @abstractmethod
-    def leanings(self, state: State, task: Task) -> NDArray[np.float64] | None:
+    def task_scores(self, state: State, task: Task) -> NDArray[np.float64] | None:
         """Over all rows, on top of the scores of its class."""
 
 

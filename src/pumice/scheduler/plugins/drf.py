@@ -231,11 +231,11 @@ class Drf(JobOrder, HierarchicalQueueOrder, AllocationHandler, Preemptive, Preem
 
     # -- making room ----------------------------------------------------------------------------------------------
 
-    def not_preemptable(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+    def not_preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Spared:
         """Nobody goes by whom his job would have a smaller share than the other one with its new pod."""
-        assert claimant.job is not None
-        with_it = dict(claimant.job.allocated)
-        add(with_it, claimant.amounts.items())
+        assert preemptor.job is not None
+        with_it = dict(preemptor.job.allocated)
+        add(with_it, preemptor.amounts.items())
         mine = self._share(with_it)
         left: dict[Job, Vector] = {}
         stay = {}
@@ -249,7 +249,7 @@ class Drf(JobOrder, HierarchicalQueueOrder, AllocationHandler, Preemptive, Preem
                 add(rest, task.amounts.items())
                 stay[task.uid] = (
                     f"job {task.job.name} would have a smaller share of the cluster ({theirs:.3g}) than job"
-                    f" {claimant.job.name} with one more pod ({mine:.3g})"
+                    f" {preemptor.job.name} with one more pod ({mine:.3g})"
                 )
         return stay
 
@@ -257,14 +257,14 @@ class Drf(JobOrder, HierarchicalQueueOrder, AllocationHandler, Preemptive, Preem
         """Where there is a tree of queues, it depends on who would go."""
         return None if self._tree is None else queue.open and queue.present
 
-    def not_reclaimable(self, claimant: Task, victims: Sequence[Task]) -> Spared | None:
+    def not_reclaimable(self, preemptor: Task, victims: Sequence[Task]) -> Spared | None:
         """In a tree of queues nobody goes by whom his queue would come before the other one with its new pod."""
         tree = self._tree
-        if tree is None or claimant.job is None:
+        if tree is None or preemptor.job is None:
             return None
-        mine = claimant.job.queue
+        mine = preemptor.job.queue
         with_it = dict(taken(mine))
-        add(with_it, claimant.amounts.items())
+        add(with_it, preemptor.amounts.items())
         gone: dict[QueueState, Vector] = {}
         stay = {}
         with tree.supposing(mine, with_it):

@@ -47,7 +47,7 @@ class Gang(JobOrder, JobValid, JobReady, JobPipelined, JobStarving, Preemptable,
     def job_starving(self, job: Job) -> bool:
         return job.ready_count + job.counts[Status.PIPELINED] < job.min_available
 
-    def not_preemptable(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+    def not_preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Spared:
         """Nobody goes by whom a gang would fall under its minimum."""
         left: dict[Job, int] = {}
         spared = {}
@@ -62,8 +62,8 @@ class Gang(JobOrder, JobValid, JobReady, JobPipelined, JobStarving, Preemptable,
                 spared[task.uid] = f"gang {job.name} would fall under its minimum {job.min_available}"
         return spared
 
-    def not_reclaimable(self, claimant: Task, victims: Sequence[Task]) -> Spared:
-        return self.not_preemptable(claimant, victims)
+    def not_reclaimable(self, preemptor: Task, victims: Sequence[Task]) -> Spared:
+        return self.not_preemptable(preemptor, victims)
 
     def close(self, session: Session) -> None:
         """Say on the PodGroup whether its gang stands (Volcano pkg/scheduler/plugins/gang)."""
@@ -71,10 +71,10 @@ class Gang(JobOrder, JobValid, JobReady, JobPipelined, JobStarving, Preemptable,
             if job.group is None or not job.tasks:
                 continue
             if self.job_ready(job):
-                session.stands(job)
+                session.report_ready(job)
             elif not _only_waits_for_terminating(job):
                 would = sum(1 for t in job.pending.values() if t.trial is not None and t.trial[0] is Status.ALLOCATED)
-                session.lacks(job, max(0, job.min_available - job.ready_count - would))
+                session.report_unready(job, max(0, job.min_available - job.ready_count - would))
 
 
 def _only_waits_for_terminating(job: Job) -> bool:

@@ -70,7 +70,7 @@ class NetworkTopologyAware(TaskNodeOrder, HyperNodeOrder):
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
-    def leanings(self, state: State, task: Task) -> Floats | None:
+    def task_scores(self, state: State, task: Task) -> Floats | None:
         tree = state.hyper_nodes.tree
         if not tree.levels or not self.weight or task.job is None:
             return None

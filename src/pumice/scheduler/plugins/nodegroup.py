@@ -72,7 +72,7 @@ class NodeGroup(TaskPredicate, TaskNodeOrder, AllocationHandler):
 
     # -- where it would rather go ---------------------------------------------------------------------------------
 
-    def leanings(self, state: State, task: Task) -> NDArray[np.float64] | None:
+    def task_scores(self, state: State, task: Task) -> NDArray[np.float64] | None:
         rules = self.rules(state, task.job.queue) if task.job is not None else None
         if rules is None or not (rules.required or rules.preferred or rules.anti_preferred):
             return None

@@ -21,13 +21,13 @@ class Priority(JobOrder, TaskOrder, JobStarving, Preemptable):
     def job_starving(self, job: Job) -> bool:
         return job.ready_count + job.counts[Status.PIPELINED] < len(job.tasks)
 
-    def not_preemptable(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+    def not_preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Spared:
         """Between jobs their priorities count, inside a job those of its pods."""
-        job = claimant.job
+        job = preemptor.job
         assert job is not None
         spared = {}
         for task in victims:
-            mine, its = (claimant.priority, task.priority) if task.job is job else (job.priority, task.rank)
+            mine, its = (preemptor.priority, task.priority) if task.job is job else (job.priority, task.rank)
             if its >= mine:
                 spared[task.uid] = f"its priority {its} is not lower than {mine}"
         return spared

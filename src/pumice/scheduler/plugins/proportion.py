@@ -137,8 +137,8 @@ class Proportion(
     def preemptive(self, queue: QueueState, task: Task) -> bool:
         return queue.open and self.shares.part(queue) is not None and may_reclaim((queue,), task.amounts, self.standing)
 
-    def not_reclaimable(self, claimant: Task, victims: Sequence[Task]) -> Spared:
-        return not_reclaimable_victims(claimant, victims, lambda queue: (queue,), self.standing)
+    def not_reclaimable(self, preemptor: Task, victims: Sequence[Task]) -> Spared:
+        return not_reclaimable_victims(preemptor, victims, lambda queue: (queue,), self.standing)
 
     def standing(self, queue: QueueState) -> Standing:
         part = self.shares.part(queue)

@@ -150,7 +150,7 @@ class ResourceStrategyFit(NodeOrder, Predicate, TaskNodeOrder):
             lacks |= alloc[:, table.dim(name)] <= 0
         return np.where(lacks, 0.0, score)
 
-    def leanings(self, state: State, task: Task) -> Floats | None:
+    def task_scores(self, state: State, task: Task) -> Floats | None:
         """Return the node scores by a pod's own strategy, in place of the configuration's."""
         own = _own_strategies(task)
         if own is None:

@@ -224,12 +224,12 @@ def may_reclaim(path: Path, amounts: Vector, standing: StandingOf) -> bool:
 
 
 def not_reclaimable_victims(
-    claimant: Task, victims: Sequence[Task], path: Callable[[QueueState], Path], standing: StandingOf
+    preemptor: Task, victims: Sequence[Task], path: Callable[[QueueState], Path], standing: StandingOf
 ) -> Spared:
     """Return the victims that stay, and why. The sums are counted down along the victims that go."""
-    assert claimant.job is not None
-    mine = path(claimant.job.queue)
-    wanted = _counted_amounts(mine, claimant.amounts, standing)
+    assert preemptor.job is not None
+    mine = path(preemptor.job.queue)
+    wanted = _counted_amounts(mine, preemptor.amounts, standing)
     gone: dict[QueueState, Vector] = {}
     stay: dict[str, str] = {}
     for task in victims:

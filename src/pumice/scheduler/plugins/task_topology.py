@@ -130,7 +130,7 @@ class TaskTopology(TaskOrder, TaskNodeOrder, AllocationHandler):
         if task.job is not None:
             self._deals.pop(task.job, None)
 
-    def leanings(self, state: State, task: Task) -> NDArray[np.float64] | None:
+    def task_scores(self, state: State, task: Task) -> NDArray[np.float64] | None:
         found = self._deal(task.job)
         bucket = found.bucket_of.get(task.uid) if found is not None else None
         if found is None or bucket is None or not self.weight:

@@ -72,7 +72,7 @@ class Tdm(JobOrder, TaskPredicate, TaskNodeOrder, Preemptable, VictimTasks):
         if not task.yielding.revocable:
             yield Verdict(lent, "node(s) of a revocable zone, and the pod may not be revoked")
 
-    def leanings(self, state: State, task: Task) -> NDArray[np.float64] | None:
+    def task_scores(self, state: State, task: Task) -> NDArray[np.float64] | None:
         return np.where(self._nodes(state)[1], SCORE, 0.0) if task.yielding.revocable else None
 
     def job_order_key(self, job: Job) -> bool:
@@ -89,10 +89,10 @@ class Tdm(JobOrder, TaskPredicate, TaskNodeOrder, Preemptable, VictimTasks):
 
     # -- who goes -------------------------------------------------------------------------------------------------
 
-    def not_preemptable(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+    def not_preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Spared:
         """A pod that may be revoked makes nobody go; who may be revoked goes, as far as its job's budget lets it."""
-        if claimant.yielding.revocable:
-            return {task.uid: f"pod {claimant.name} may be revoked itself" for task in victims}
+        if preemptor.yielding.revocable:
+            return {task.uid: f"pod {preemptor.name} may be revoked itself" for task in victims}
         stay, gone = {}, dict[Job, int]()
         for task in victims:
             if not task.yielding.revocable:

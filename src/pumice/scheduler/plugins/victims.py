@@ -14,8 +14,8 @@ from pumice.wire.scheduler_conf import Arguments
 class _Sparing(Preemptable, Reclaimable):
     """Spares from reclaim whom it spares from preemption."""
 
-    def not_reclaimable(self, claimant: Task, victims: Sequence[Task]) -> Spared | None:
-        return self.not_preemptable(claimant, victims)
+    def not_reclaimable(self, preemptor: Task, victims: Sequence[Task]) -> Spared | None:
+        return self.not_preemptable(preemptor, victims)
 
 
 class Conformance(_Sparing):
@@ -23,7 +23,7 @@ class Conformance(_Sparing):
 
     name = "conformance"
 
-    def not_preemptable(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+    def not_preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Spared:
         return {task.uid: "it belongs to the system" for task in victims if task.yielding.system}
 
 
@@ -40,7 +40,7 @@ class Pdb(_Sparing):
     def open(self, session: Session) -> None:
         self._budgets = session.state.budgets
 
-    def not_preemptable(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+    def not_preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Spared:
         return {uid: f"PodDisruptionBudget {name} would be broken" for uid, name in self._budgets.spared(victims).items()}
 
 
@@ -56,7 +56,7 @@ class Cdp(_Sparing):
     def open(self, session: Session) -> None:
         self._wall = session.wall
 
-    def not_preemptable(self, claimant: Task, victims: Sequence[Task]) -> Spared:
+    def not_preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Spared:
         found = {}
         for task in victims:
             started, cooldown = task.yielding.started, task.yielding.cooldown

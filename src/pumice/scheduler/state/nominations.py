@@ -61,8 +61,8 @@ class Nominations:
 
     def left(self, uid: str) -> None:
         """A pod is gone; those that waited for it may have their places."""
-        for claimant in self._awaited.pop(uid, {}):
-            found = self.kept[claimant]
+        for preemptor in self._awaited.pop(uid, {}):
+            found = self.kept[preemptor]
             found.awaits.discard(uid)
             if found.task.job is not None:
                 self.ripe[found.task.job] = None
@@ -76,9 +76,9 @@ class Nominations:
     def stays(self, uid: str) -> None:
         """A pod does not go after all: whoever was nominated for its place must look for another."""
         self.answered()
-        for claimant in list(self._awaited.get(uid, ())):
-            if claimant in self.kept:
-                self.lapse_job(self.kept[claimant].task)
+        for preemptor in list(self._awaited.get(uid, ())):
+            if preemptor in self.kept:
+                self.lapse_job(self.kept[preemptor].task)
 
     def lapse_job(self, task: Task) -> None:
         """The nomination holds no longer, nor do those of its gang, which would wait for it in vain."""
@@ -173,18 +173,18 @@ class Search:
 
     leaving: dict[str, str] = field(default_factory=dict)
     """Uids of pods, with the nodes that they leave."""
-    claimants: list[str] = field(default_factory=list)
+    preemptors: list[str] = field(default_factory=list)
     action: str = ""
     known: dict[Any, Any] = field(default_factory=dict)
     """Knowledge of the nodes, for the next cycle of the search."""
     choices: dict[str, Any] = field(default_factory=dict)
-    """By the uid of a claimant, the place that is idle and held for it."""
+    """By the uid of a preemptor, the place that is idle and held for it."""
     revisions: dict[int, int] = field(default_factory=dict)
     """Rows on which something is held, as they were then; a row that has changed since is missing."""
     devices: int | None = 0
     """The state of devices that many nodes may use (``DevicesInUse.state``); None once somebody else has changed it."""
     nominated: dict[str, str] = field(default_factory=dict)
-    """The nodes for which the API server says that claimants are nominated."""
+    """The nodes for which the API server says that preemptors are nominated."""
     passed_over: dict[str, None] = field(default_factory=dict)
     """Uids of pods that were tried and have no place; they are not tried again in this search."""
     failed_roles: set[str] = field(default_factory=set)
@@ -245,7 +245,7 @@ class TerminatingPods:
                 self.ledger.undo(eviction.receipt)
                 task.job.move(task, eviction.shown)
                 self.scheduling_queue.write_status(task.job)
-        for uid in found.claimants:
+        for uid in found.preemptors:
             if uid in self.nominations.kept:
                 task = self.nominations.kept[uid].task
                 self.nominations.withdraw(task)

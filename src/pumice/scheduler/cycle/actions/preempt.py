@@ -9,7 +9,7 @@ from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.preemption.evaluator import Evaluator, Trial
 from pumice.scheduler.cycle.preemption.nominating import carry_out, hold, record_evictions
 from pumice.scheduler.cycle.preemption.victims import Scope, between_jobs, between_queues, inside_a_job
-from pumice.scheduler.cycle.queueing import claimants, queues
+from pumice.scheduler.cycle.queueing import queues, tasks_to_try
 from pumice.scheduler.cycle.statement import Evict, Place
 from pumice.scheduler.state.domains import bound_together, policies_of
 from pumice.scheduler.state.jobs import Job, QueueState
@@ -33,7 +33,7 @@ def starving(cycle: Cycle, action: str, admitted: Callable[[QueueState], bool] =
             if not framework.job_starving(job):
                 continue
             first = False
-            if job in cycle.state.terminating.gang_searches and not claimants(cycle, job):  # no more time for its devices
+            if job in cycle.state.terminating.gang_searches and not tasks_to_try(cycle, job):  # no more time for its devices
                 cycle.attempts[job].postponed = True
                 continue
             yield job
@@ -107,7 +107,7 @@ def _for_starving_jobs(cycle: Cycle, scope: Scope) -> None:
     """Make room for each by what the action may evict. A queue that has its share reclaims nothing."""
     evaluator, overused = Evaluator(cycle, scope), cycle.framework.overused
     for job in starving(cycle, scope.action, lambda queue: not (scope.others and overused(queue))):
-        commit_or_hold(cycle, evaluator, job, evaluator.for_job(job, claimants(cycle, job)))
+        commit_or_hold(cycle, evaluator, job, evaluator.for_job(job, tasks_to_try(cycle, job)))
 
 
 # -- reclaim: a queue gets back what others borrowed of its share ------------------------------------------------------
@@ -124,10 +124,10 @@ def preempt(cycle: Cycle) -> None:
     """By pods of other jobs; of a job that starves still, by its own."""
     among, inside = Evaluator(cycle, between_jobs(cycle.framework)), Evaluator(cycle, inside_a_job(cycle.framework))
     for job in starving(cycle, "preempt"):
-        commit_or_hold(cycle, among, job, among.for_job(job, claimants(cycle, job)))
+        commit_or_hold(cycle, among, job, among.for_job(job, tasks_to_try(cycle, job)))
         if cycle.attempt(job).postponed or job.ready_count == 0 or bound_together(job) or not cycle.framework.job_starving(job):
             continue
-        for task in claimants(cycle, job):
+        for task in tasks_to_try(cycle, job):
             trial = Trial(cycle.statement(), attempts=1)
             inside.for_pod(task, trial)
             if not commit_or_hold(cycle, inside, job, trial):

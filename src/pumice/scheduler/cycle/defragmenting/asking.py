@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.cycle.defragmenting.movers import MIN_AGE, Mover, mover
-from pumice.scheduler.cycle.queueing import claimants
+from pumice.scheduler.cycle.queueing import tasks_to_try
 from pumice.scheduler.state.jobs import Job, Task
 from pumice.scheduler.state.tasks import DONE_STATUSES, Cause
 
@@ -38,7 +38,7 @@ class Stays:
 
 def gang_of(cycle: Cycle, job: Job, named: Task | None = None) -> list[Task]:
     """The pods that have to start together, with the one that is named."""
-    tasks = claimants(cycle, job)
+    tasks = tasks_to_try(cycle, job)
     if named is not None and named in tasks:
         tasks.remove(named)
         tasks.insert(0, named)

@@ -258,8 +258,8 @@ def go_on(cycle: Cycle) -> None:
 def _changed(cycle: Cycle, plan: Moving, min_age: float) -> str:
     """Why the rest does not lead there any more; empty: it does. What it is asked of is the ledger as it is now."""
     state = cycle.state
-    claimants = [state.tasks[uid] for uid in plan.starts]
-    below = max(max(task.priority, plan.job.priority) for task in claimants)
+    starting = [state.tasks[uid] for uid in plan.starts]
+    below = max(max(task.priority, plan.job.priority) for task in starting)
     for step in plan.steps[plan.done :]:
         task = state.tasks.get(step.uid)
         if task is None or task.node != step.node:
@@ -269,9 +269,9 @@ def _changed(cycle: Cycle, plan: Moving, min_age: float) -> str:
             return f"{step.key} is moved no more: {found}"
         if cards_in(found.held) != cards_in(step.held):
             return f"{step.key} has other cards than the plan saw"
-    waiting = [(task, plan.starts[task.uid]) for task in claimants if task.status not in ALLOCATED_STATUSES]
+    waiting = [(task, plan.starts[task.uid]) for task in starting if task.status not in ALLOCATED_STATUSES]
     why = _rest(Trial(cycle, LOOKS), plan.steps[plan.done :], waiting)
-    cycle.placer.reconsider(task.cls for task in _pending(claimants))
+    cycle.placer.reconsider(task.cls for task in _pending(starting))
     return why
 
 

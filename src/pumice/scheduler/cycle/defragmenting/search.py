@@ -88,12 +88,12 @@ Found = tuple[tuple[Task, Choice], ...]
 
 @dataclass(slots=True)
 class Search:
-    """``movers``: the pods that may be moved, by uid; ``claimants``: those that shall start, in order, or nobody. ``looks``: how
+    """``movers``: the pods that may be moved, by uid; ``starting``: those that shall start, in order, or nobody. ``looks``: how
     many looks for a place are allowed."""
 
     trial: Trial
     movers: Mapping[str, Mover]
-    claimants: Sequence[Task]
+    starting: Sequence[Task]
     openings: Sequence[Opening] = (Opening(),)
     after: str = ""
     """Nodes whose names come after this one are looked at first, those before it at the end."""
@@ -132,13 +132,13 @@ class Search:
             self.trial.lift(opening.leaving)
             self._lifted |= {task.uid for task in opening.leaving}
             where = {task.uid: task for task in opening.leaving}
-            for placed in self._placed([*self.claimants, *where.values()], rest):
+            for placed in self._placed([*self.starting, *where.values()], rest):
                 yield self._plan(placed, opening)
             self._lifted -= where.keys()
             self.trial.back(mark)
 
     def _plan(self, placed: Found, opening: Opening) -> Plan:
-        ours = {task.uid for task in self.claimants}
+        ours = {task.uid for task in self.starting}
         moved = [(task, choice) for task, choice in placed if task.uid not in ours]
         moves = tuple(
             Move(self.movers[task.uid], task.node, self._held(task.uid), choice)

@@ -1,6 +1,6 @@
-"""The cheapest pods of a node whose leaving lets a claimant in: a minimal set, then cheaper ones.
+"""The cheapest pods of a node whose leaving lets a preemptor in: a minimal set, then cheaper ones.
 
-As in kube-scheduler's preemption, units are taken out as long as the plugins agree; if the claimant fits then, they are given
+As in kube-scheduler's preemption, units are taken out as long as the plugins agree; if the preemptor fits then, they are given
 back as long as it still does: first those whose budget would break, then the most important ones. Then others are tried in
 place of some, as long as that is cheaper, cut short by what it would cost at least.
 """
@@ -20,7 +20,7 @@ class Demand(Protocol):
     """Questions about a set of units of one node."""
 
     def fits(self, units: Sequence[Unit]) -> bool:
-        """Return whether the claimant would fit without them."""
+        """Return whether the preemptor would fit without them."""
 
     def coherent(self, units: Sequence[Unit]) -> bool:
         """Return whether no gang falls by what is taken of it pod by pod."""

@@ -206,7 +206,7 @@ class Evaluator:
                     on.setdefault(step.choice.node, {})[step.task.uid] = step
                 elif isinstance(step, Evict):
                     evicted[step.task.uid] = step
-        trial.units = [(unit, claimant) for unit, claimant in trial.units if unit in units]
+        trial.units = [(unit, preemptor) for unit, preemptor in trial.units if unit in units]
 
     def _nominate_again(self, task: Task, trial: Trial) -> bool:
         if task.job is None or not self.cycle.framework.allocatable(task.job.queue, with_kept_for_others(task, task.amounts)):

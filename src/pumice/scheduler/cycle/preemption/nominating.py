@@ -28,8 +28,8 @@ def carry_out(cycle: Cycle, job: Job, trial: Trial, action: str) -> None:
     for task in victims:
         cycle.effects.append(effects.Evict(task.uid, task.namespace, task.name, action))
     record_evictions(cycle, victims, action)
-    for claimant in [nominations.kept[uid].task for uid in found.claimants if uid in nominations.kept]:
-        cycle.effects.append(effects.Nominate(claimant.uid, claimant.namespace, claimant.name, claimant.node))
+    for preemptor in [nominations.kept[uid].task for uid in found.preemptors if uid in nominations.kept]:
+        cycle.effects.append(effects.Nominate(preemptor.uid, preemptor.namespace, preemptor.name, preemptor.node))
     nominations.ripe[job] = None
     job.refusal = None
     cycle.measures.evictions[action] = cycle.measures.evictions.get(action, 0) + len(victims)
@@ -45,23 +45,23 @@ def hold(cycle: Cycle, job: Job, trial: Trial) -> Search:
             expect(cycle, step)
             found.leaving[step.task.uid] = step.task.node
             gone.setdefault(step.task.node, set()).add(step.task.uid)
-    for claimant, choice in _kept(cycle, statement):
-        state.nominations.keep(claimant, gone.get(choice, set()) | state.ledger.going(choice))
-        found.claimants.append(claimant.uid)
-        claimant.trial, claimant.puzzling = (Status.PIPELINED, choice), False
+    for preemptor, choice in _kept(cycle, statement):
+        state.nominations.keep(preemptor, gone.get(choice, set()) | state.ledger.going(choice))
+        found.preemptors.append(preemptor.uid)
+        preemptor.trial, preemptor.puzzling = (Status.PIPELINED, choice), False
     state.scheduling_queue.write_status(job)
     statement.steps.clear()
     return found
 
 
 def withdraw_broken(cycle: Cycle) -> None:
-    """Give up searches of which a part is lost: a claimant has gone, or the node that it was promised."""
+    """Give up searches of which a part is lost: a preemptor has gone, or the node that it was promised."""
     terminating, kept = cycle.state.terminating, cycle.state.nominations.kept
     for job, found in list(terminating.gang_searches.items()):
-        if not job.known or any(uid not in kept for uid in found.claimants):
+        if not job.known or any(uid not in kept for uid in found.preemptors):
             terminating.withdraw(job)
             # nobody was told of those
-            lapsed = [task for task in cycle.state.nominations.lapsed if task.uid not in found.claimants]
+            lapsed = [task for task in cycle.state.nominations.lapsed if task.uid not in found.preemptors]
             cycle.state.nominations.lapsed = lapsed
 
 

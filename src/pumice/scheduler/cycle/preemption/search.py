@@ -75,7 +75,7 @@ class NodeSearch:
     """True where more than resources and cards stands in the way."""
 
     @property
-    def claimant(self) -> Task:
+    def task(self) -> Task:
         return self.preemptor.task
 
     def find(self) -> Candidate | None:
@@ -83,7 +83,7 @@ class NodeSearch:
         ledger = self.placer.state.ledger
         allocated = ledger.by_node.get(self._node, {})
         tasks = self.placer.state.tasks
-        units = units_of(self.scope, self.claimant, (tasks[uid] for uid in allocated if uid in tasks), self.prices)
+        units = units_of(self.scope, self.task, (tasks[uid] for uid in allocated if uid in tasks), self.prices)
         if not units:
             return None
         self._look_at_node(self._node)
@@ -103,7 +103,7 @@ class NodeSearch:
         if not helpful:
             return None
         possible = self.fits(everybody_of(helpful))
-        if not possible and not self.claimant.cls.constraints.awaits_pods:
+        if not possible and not self.task.cls.constraints.awaits_pods:
             return None  # fewer that go help no more; but for who wants to be near some of them
         return cheapest(helpful, tuple(self._short.values()), minimal(helpful, self) if possible else None, self)
 
@@ -113,7 +113,7 @@ class NodeSearch:
 
     def _refused(self) -> bool:
         """Return whether a filter refuses the node once those who leave it already are gone."""
-        placer, cls = self.placer, self.claimant.cls
+        placer, cls = self.placer, self.task.cls
         constrained = placer.framework.constrains(placer.state, cls)
         return constrained and bool(placer.refused_in_future(cls, np.array([self.row], np.intp)).any())
 
@@ -127,10 +127,10 @@ class NodeSearch:
         return self.prices.cost(units)
 
     def fits(self, units: Sequence[Unit]) -> bool:
-        """Return whether the claimant would fit without them, as far as it matters who goes."""
+        """Return whether the preemptor would fit without them, as far as it matters who goes."""
         if not self._enough(units):
             return False
-        if not (self.claimant.cls.device_requests or self.claimant.cls.device_claims or self._filtered):
+        if not (self.task.cls.device_requests or self.task.cls.device_claims or self._filtered):
             return True
         gone = [pod.uid for unit in units for pod in unit.here]
         key = frozenset(pod.uid for unit in units for pod in unit.pods)
@@ -144,11 +144,11 @@ class NodeSearch:
         return coherent(units)
 
     def agreed(self, units: Sequence[Unit]) -> bool:
-        return self.coherent(units) and not self.scope.spared(self.claimant, _in_order(units))
+        return self.coherent(units) and not self.scope.spared(self.task, _in_order(units))
 
     def spared(self, units: Sequence[Unit]) -> Sequence[Unit]:
         self.trial.rollback()
-        spared = self.scope.spared(self.claimant, _in_order(units)) if units else {}
+        spared = self.scope.spared(self.task, _in_order(units)) if units else {}
         return [unit for unit in units if any(pod.uid in spared for pod in unit.pods)]
 
     def broken(self, units: Sequence[Unit]) -> Sequence[Unit]:
@@ -161,10 +161,10 @@ class NodeSearch:
         ledger = self.placer.state.ledger
         table, row = ledger.table, self.row
         free = table.alloc[row] - table.used[row] + table.releasing[row] - table.pipelined[row]
-        needs = ledger.columns(self.claimant.request)
+        needs = ledger.columns(self.task.request)
         self._short.update((column, int(amount - free[column])) for column, amount in needs if amount > free[column])
         self._going = ledger.leaving(node)
-        for device_request in self.claimant.cls.device_requests:
+        for device_request in self.task.cls.device_requests:
             device_table = ledger.device_tables[device_request.device_type]
             cards = ledger.future_cards(device_request.device_type, node, self._going)
             free = sum(max(0, card.total - use.memory) for card, use in zip(cards.inventory.cards, cards.usages, strict=True))
@@ -174,7 +174,7 @@ class NodeSearch:
     def _helps(self, unit: Unit) -> bool:
         """Return whether its leaving can change anything: what a pod has none of it cannot give. Filters may mind any pod."""
         ledger = self.placer.state.ledger
-        cls = self.claimant.cls
+        cls = self.task.cls
         helps, device_types, gives = (
             self._filtered,
             {device_request.device_type for device_request in cls.device_requests},
@@ -201,12 +201,12 @@ class NodeSearch:
         ledger, gone = self.placer.state.ledger, [*self._going, *gone]
         return all(
             ledger.device_tables[name].device_type.quick(device_request, ledger.future_cards(name, self._node, gone)) is not None
-            for device_request in self.claimant.cls.device_requests
+            for device_request in self.task.cls.device_requests
             for name in [device_request.device_type]
-        ) and (not self.claimant.cls.device_claims or self._has_claims(gone))
+        ) and (not self.task.cls.device_claims or self._has_claims(gone))
 
     def _has_claims(self, gone: list[str]) -> bool:
-        cls, promised = self.claimant.cls, self.placer.state.ledger.nominated_claims(self._node)
+        cls, promised = self.task.cls, self.placer.state.ledger.nominated_claims(self._node)
         return not isinstance(self.placer.evaluation.claims.in_future(cls, self._node, gone, promised), Unallocated)
 
     def _try(self, units: Sequence[Unit]) -> bool:
@@ -217,12 +217,12 @@ class NodeSearch:
             self.trial.take_back(step)
         for step in self.trial.steps:
             del wanted[step.receipt.uid]
-        job, framework = self.claimant.job, self.placer.framework
+        job, framework = self.task.job, self.placer.framework
         if job is None or not all(self.trial.evict(pod, "") for pod in wanted.values()):
             return False
-        if not framework.allocatable(job.queue, with_kept_for_others(self.claimant, self.claimant.amounts)):
+        if not framework.allocatable(job.queue, with_kept_for_others(self.task, self.task.amounts)):
             return False
-        return self.placer.choose_future(self.claimant.cls, self._node, self.preemptor.among, self.preemptor.accept) is not None
+        return self.placer.choose_future(self.task.cls, self._node, self.preemptor.among, self.preemptor.accept) is not None
 
 
 def _in_order(units: Sequence[Unit]) -> list[Task]:
@@ -390,14 +390,14 @@ def _least(values: Numbers, numbers: Numbers) -> Numbers:
 
 def _rows(scope: Scope, placer: Placer, preemptor: Preemptor) -> Rows:
     """Where no filter closes the row for good, and it is large enough when it is empty."""
-    claimant, table = preemptor.task, placer.state.ledger.table
-    if scope.inside and claimant.job is not None:
-        own = {table.row_of[task.node] for task in claimant.job.tasks.values() if task.node in table.row_of}
+    task, table = preemptor.task, placer.state.ledger.table
+    if scope.inside and task.job is not None:
+        own = {table.row_of[own.node] for own in task.job.tasks.values() if own.node in table.row_of}
         rows = np.array(sorted(own), np.intp)
     else:
         rows = table.live_rows()
     may = table.live[rows] if preemptor.among is None else preemptor.among.open(table.capacity)[rows]
-    return rows[may & large_enough(placer, claimant.cls, rows)]
+    return rows[may & large_enough(placer, task.cls, rows)]
 
 
 def large_enough(placer: Placer, cls: PodClass, rows: Rows) -> NDArray[np.bool_]:
@@ -414,9 +414,9 @@ def large_enough(placer: Placer, cls: PodClass, rows: Rows) -> NDArray[np.bool_]
     return may
 
 
-def _requested(scope: Scope, placer: Placer, claimant: Task, rows: Rows) -> NDArray[np.bool_]:
+def _requested(scope: Scope, placer: Placer, task: Task, rows: Rows) -> NDArray[np.bool_]:
     """Which pods may be asked, as far as their queue tells."""
-    occupants, job = placer.occupants, claimant.job
+    occupants, job = placer.occupants, task.job
     queues = occupants.queues[rows]
     own = occupants.numbers.get(job.queue, -2) if job is not None else -2
     if not scope.others:
@@ -425,9 +425,9 @@ def _requested(scope: Scope, placer: Placer, claimant: Task, rows: Rows) -> NDAr
     return np.asarray((queues >= 0) & (queues != own) & ~np.isin(queues, closed))
 
 
-def _missing(placer: Placer, claimant: Task, rows: Rows) -> Iterator[tuple[Numbers, Numbers]]:
+def _missing(placer: Placer, task: Task, rows: Rows) -> Iterator[tuple[Numbers, Numbers]]:
     """Of every resource that some row lacks, how much is missing there, and what each pod there has of it."""
-    ledger, occupants, cls = placer.state.ledger, placer.occupants, claimant.cls
+    ledger, occupants, cls = placer.state.ledger, placer.occupants, task.cls
     table = ledger.table
     for column, amount in ledger.columns(cls.request):
         free = table.alloc[rows, column] - table.used[rows, column]

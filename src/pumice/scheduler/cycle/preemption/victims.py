@@ -1,4 +1,4 @@
-"""Pods that may be evicted for a claimant, which of them go together, and what that costs."""
+"""Pods that may be evicted for a preemptor, which of them go together, and what that costs."""
 
 from __future__ import annotations
 
@@ -26,49 +26,49 @@ class Scope:
 
     action: str
     candidate: Callable[[Task, Task], bool]
-    """(claimant, pod): whether the pod is asked at all."""
+    """(preemptor, pod): whether the pod is asked at all."""
     spared: Callable[[Task, Sequence[Task]], Spared]
     """The vote on pods that would go together."""
     admits: Callable[[Task], bool] = lambda task: True
-    """Says whether any pod may be evicted for this claimant."""
+    """Says whether any pod may be evicted for this preemptor."""
     others: bool = False
-    """They are of other queues; else of the claimant's."""
+    """They are of other queues; else of the preemptor's."""
     inside: bool = False
-    """Room is made by pods of the claimant's own job."""
+    """Room is made by pods of the preemptor's own job."""
 
 
 def between_jobs(framework: Framework, action: str = "preempt", *, gangs: bool = False) -> Scope:
     """``gangs``: whole gangs may go, whatever plugin gang says (Volcano pkg/scheduler/actions/gangpreempt)."""
 
-    def candidate(claimant: Task, pod: Task) -> bool:
+    def candidate(preemptor: Task, pod: Task) -> bool:
         return (
-            pod.status in HELD and pod.job is not None and claimant.job is not None
-            and pod.job.queue is claimant.job.queue and pod.job is not claimant.job
-            and pod.yielding.preemptable and (pod.best_effort or not claimant.asks_nothing)
+            pod.status in HELD and pod.job is not None and preemptor.job is not None
+            and pod.job.queue is preemptor.job.queue and pod.job is not preemptor.job
+            and pod.yielding.preemptable and (pod.best_effort or not preemptor.asks_nothing)
         )  # fmt: skip
 
     return Scope(action, candidate, framework.evictable_by_preempt if gangs else framework.not_preemptable)
 
 
 def inside_a_job(framework: Framework) -> Scope:
-    def candidate(claimant: Task, pod: Task) -> bool:
+    def candidate(preemptor: Task, pod: Task) -> bool:
         return (
-            pod.status in HELD and pod.job is not None and pod.job is claimant.job
-            and pod.yielding.preemptable and (pod.best_effort or not claimant.asks_nothing)
+            pod.status in HELD and pod.job is not None and pod.job is preemptor.job
+            and pod.yielding.preemptable and (pod.best_effort or not preemptor.asks_nothing)
         )  # fmt: skip
 
     return Scope("preempt", candidate, framework.not_preemptable, inside=True)
 
 
 def between_queues(framework: Framework, action: str = "reclaim", *, gangs: bool = False) -> Scope:
-    def candidate(claimant: Task, pod: Task) -> bool:
+    def candidate(preemptor: Task, pod: Task) -> bool:
         return (
-            pod.status is Status.RUNNING and pod.job is not None and claimant.job is not None
-            and pod.job.queue is not claimant.job.queue and pod.job.queue.reclaimable and pod.yielding.preemptable
+            pod.status is Status.RUNNING and pod.job is not None and preemptor.job is not None
+            and pod.job.queue is not preemptor.job.queue and pod.job.queue.reclaimable and pod.yielding.preemptable
         )  # fmt: skip
 
-    def admits(claimant: Task) -> bool:
-        return claimant.job is not None and framework.preemptive(claimant.job.queue, claimant)
+    def admits(preemptor: Task) -> bool:
+        return preemptor.job is not None and framework.preemptive(preemptor.job.queue, preemptor)
 
     spared = framework.evictable_by_reclaim if gangs else framework.not_reclaimable
     return Scope(action, candidate, spared, admits, others=True)
@@ -152,20 +152,20 @@ def emptied(units: Iterable[Unit]) -> int:
     return sum(job.firm_count <= number for job, number in taken.items())
 
 
-def stays(scope: Scope, claimant: Task, pod: Task) -> str:
+def stays(scope: Scope, preemptor: Task, pod: Task) -> str:
     """Why the pod does not go, whoever else goes; empty when it may."""
-    if not scope.candidate(claimant, pod):
+    if not scope.candidate(preemptor, pod):
         return "it is not asked"
     if pod.spared:
         return "its eviction was refused a moment ago"
-    return scope.spared(claimant, (pod,)).get(pod.uid, "")
+    return scope.spared(preemptor, (pod,)).get(pod.uid, "")
 
 
-def units_of(scope: Scope, claimant: Task, pods: Iterable[Task], prices: Prices) -> list[Unit]:
+def units_of(scope: Scope, preemptor: Task, pods: Iterable[Task], prices: Prices) -> list[Unit]:
     """Return what may go of a node's pods. Of a gang single pods go while it is whole without them, beyond that all of it."""
     by_job: dict[Job | None, list[Task]] = {}
     for pod in pods:
-        if not stays(scope, claimant, pod):
+        if not stays(scope, preemptor, pod):
             by_job.setdefault(pod.job, []).append(pod)
     units = []
     for job, here in by_job.items():
@@ -174,7 +174,7 @@ def units_of(scope: Scope, claimant: Task, pods: Iterable[Task], prices: Prices)
         units += [prices.unit((pod,), (pod,), whole=False) for pod in lone]
         if job is not None and not free and not stands_without(job, here):
             gang = [pod for pod in job.tasks.values() if pod.status in ALLOCATED_STATUSES]
-            if all(not stays(scope, claimant, pod) for pod in gang):
+            if all(not stays(scope, preemptor, pod) for pod in gang):
                 units.append(prices.unit(gang, here, whole=True))
     return sorted(units, key=lambda unit: (unit.highest, unit.whole, unit.total, unit.freed, unit.pods[0].uid))
 
