@@ -96,7 +96,7 @@ def volcano_kinds() -> list[Json]:
 
 
 async def _create(kube: Cluster, resource: Resource, obj: Json) -> Json | None:
-    """Where it is missing; else what is there is returned. A webhook that is not up yet would be asked before a creation is found
+    """Create what is missing, or return what is there. A webhook that is not up yet would be asked before a creation is found
     to be one too many."""
     try:
         return await kube.get(resource, obj["metadata"]["name"], obj["metadata"].get("namespace", ""))

@@ -1,4 +1,4 @@
-"""Where the libraries lie that are built with the package, by paths that the dynamic loader takes."""
+"""Paths of the libraries that are built with the package, as the dynamic loader takes them."""
 
 from __future__ import annotations
 

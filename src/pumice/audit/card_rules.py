@@ -1,4 +1,4 @@
-"""Which cards a node offers to vGPUs, and what pods ask and hold of them: read from annotations and limits alone; nothing else of
+"""Cards that a node offers to vGPUs, and what pods ask and hold of them: read from annotations and limits alone; nothing else of
 Pumice is imported here on purpose.
 
 Cards that are shared by HAMi-core are judged exactly (shares, memory, cores, a card for itself); of MIG slices only that no

@@ -1,4 +1,4 @@
-"""Why a device, a request or a claim could not be had. Reasons are values; the text is made for who reads it."""
+"""Reasons for which a device, a request or a claim could not be had. Reasons are values; the text is made for who reads it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FitError:
-    """Why one device was passed over: the rule, what it is about (a capacity, a taint, an attribute), and the numbers.
-    ``beside``: what else it lacks by the same rule."""
+    """The reason for which one device was passed over: the rule, what it is about (a capacity, a taint, an attribute), and the
+    numbers. ``beside``: what else it lacks by the same rule."""
 
     rule: Rule
     about: str = ""

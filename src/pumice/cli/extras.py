@@ -1,4 +1,4 @@
-"""Which extra of this package brings what a command imports: `pumice` alone is for one machine without a cluster."""
+"""The extra of this package that brings what a command imports: `pumice` alone is for one machine without a cluster."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ EMULATED = Annotated[str | None, flags.Option(
 
 
 def places(emulated: str | None, present: Mapping[str, str] | None = None) -> list[Place]:
-    """Where programs may have been booked: the real cards and this user's emulated machines, or the emulated ones that are
+    """Return where programs may have been booked: the real cards and this user's emulated machines, or the emulated ones that are
     named, all of them by an empty name."""
     present = os.environ if present is None else present
     if emulated is not None:

@@ -27,7 +27,7 @@ from pumice.wire.share_hours import DAY, config_map_of
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a snapshot comes from: a file, or a cluster and the names of its configuration."""
+    """The origin of a snapshot: a file, or a cluster and the names of its configuration."""
 
     file: Path | None = None
     kubeconfig: Path | None = None

@@ -145,7 +145,7 @@ def _whole_cards(pod: Pod, tunables: Tunables) -> list[int]:
 
 
 def _combined(pod: Pod, device_types: Sequence[DeviceSharing], what_if: WhatIf) -> Iterator[Change]:
-    """Where no single change is enough: give up everything, then take back as much as fits, the dearest first.
+    """Combine changes where no single one is enough: give up everything, then take back as much as fits, the dearest first.
 
     The order says what people give up last: what they wrote as constraints, then cards, cores, and memory first of all.
     """

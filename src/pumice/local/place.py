@@ -1,4 +1,4 @@
-"""Where the bookings of a machine lie: one directory for everybody, or each user's own where nothing is shared."""
+"""The folder of the bookings of a machine: one directory for everybody, or each user's own where nothing is shared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Place(Struct, frozen=True):
 
     @property
     def neighbours(self) -> Path:
-        """Where the library's activity files lie."""
+        """Return where the library's activity files lie."""
         return self.directory / "activity"
 
     @property

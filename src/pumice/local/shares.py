@@ -89,7 +89,7 @@ def _whole(booking: Booking) -> RegionSnapshot:
 
 
 def _damage(booking: Booking, region: RegionSnapshot, locked: Collection[int]) -> str:
-    """Why figures of this region are none; empty where nothing speaks against them."""
+    """Return why figures of this region are none; empty where nothing speaks against them."""
     said = {process.slot: process for process in region.processes}
     if any(slot not in said or said[slot].pid <= 0 for slot in locked):
         return "it does not name a process that lives in it"
@@ -171,7 +171,7 @@ def stories(region: RegionSnapshot, alive: Mapping[int, int], budgets: tuple[Dev
 
 def idle(region: RegionSnapshot, device: RegionDevice, alive: Mapping[int, int], policies: Mapping[int, str],
          now: float) -> str:  # fmt: skip
-    """Why the compute of this card is not limited at the moment; empty when it is (HAMi-core src, HAMi
+    """Return why the compute of this card is not limited at the moment; empty when it is (HAMi-core src, HAMi
     cmd/vGPUmonitor/feedback.go)."""
     known = {policy.lower() for pid, policy in policies.items() if pid in alive.values()}
     if not alive:

@@ -259,7 +259,7 @@ class PodUse:
 
 
 def of_claim(namespace: str, claim: str) -> tuple[str, str]:
-    """Where the figures of a claim stand: no pod has such a name."""
+    """Return where the figures of a claim stand: no pod has such a name."""
     return namespace, f"claim/{claim}"
 
 

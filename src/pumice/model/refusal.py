@@ -32,7 +32,8 @@ class Short(StrEnum):
 
 
 class CardFitError(Struct, frozen=True, gc=False):
-    """Why one card was passed over. ``wanted`` and ``best`` are in the dimension's own unit (0 where it has none)."""
+    """The reason for which one card was passed over. ``wanted`` and ``best`` are in the dimension's own unit (0 where it has
+    none)."""
 
     uuid: str
     short: Short
@@ -52,7 +53,7 @@ class CardFitError(Struct, frozen=True, gc=False):
 
 
 class FitError(Struct, frozen=True, gc=False):
-    """Why one node was refused.
+    """The reason for which one node was refused.
 
     ``final`` means that evicting other pods would not help (status code 3, *unresolvable*; defect D-34).
     ``text`` is the short reason that is counted over nodes in ``0/3 nodes are unavailable: 2 <text>, ...``; ``detail`` adds

@@ -24,7 +24,7 @@ LONGEST: Final = 200
 
 
 class ClaimSlice(msgspec.Struct, frozen=True):
-    """Where a MIG slice lies on its card, and the slice's UUID once it is cut. ``size``: memory slices under it."""
+    """A MIG slice's place on its card, and the slice's UUID once it is cut. ``size``: memory slices under it."""
 
     profile: str
     start: int

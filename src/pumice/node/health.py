@@ -1,4 +1,4 @@
-"""Which cards are unhealthy: critical errors make one so, three clean checks make it well (HAMi volcano-vgpu-device-plugin
+"""Health of cards: critical errors make one unhealthy, three clean checks healthy (HAMi volcano-vgpu-device-plugin
 pkg/plugin/vgpu)."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 
 @dataclass(frozen=True, slots=True)
 class XidRule:
-    """Which Xids make a card unhealthy. ``honoured`` are always counted, then ``ignored`` never, others by ``others``."""
+    """The Xids that make a card unhealthy. ``honoured`` are always counted, then ``ignored`` never, others by ``others``."""
 
     ignored: frozenset[int] = APPLICATION_XIDS
     honoured: frozenset[int] = frozenset()

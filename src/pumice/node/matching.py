@@ -1,4 +1,4 @@
-"""Which pod an Allocate call is for, where the kubelet does not say: whose next piece of work it fits, in the kubelet's order.
+"""The pod that an Allocate call is for, where the kubelet does not say: whose next piece of work it fits, in the kubelet's order.
 
 A device type says what a pod waits for next; everything else is the same for all. The kubelet follows the same watch and finishes
 a pod before it begins the next, so pods that were begun come first, then as they came to this node; of those that one list

@@ -215,7 +215,7 @@ class Allocator(Protocol):
         return "it needs fewer devices"
 
     def closed(self) -> Mapping[str, str]:
-        """Why cards take no pods, by UUID, as far as Events of the node shall tell it."""
+        """Return why cards take no pods, by UUID, as far as Events of the node shall tell it."""
         return {}
 
     def missing(self, node: Node) -> list[NodeEffect]:

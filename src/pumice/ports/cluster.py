@@ -28,7 +28,7 @@ class ApiError(PumiceError):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Where a kind lives: ``Resource("", "v1", "pods")``, ``Resource("apps", "v1", "deployments")``."""
+    """The address of a kind: ``Resource("", "v1", "pods")``, ``Resource("apps", "v1", "deployments")``."""
 
     group: str
     version: str

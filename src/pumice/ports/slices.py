@@ -31,7 +31,7 @@ class NoRights(CutRefused):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where a slice lies: the card's UUID, the driver's name of the profile, and the first of the card's memory slices."""
+    """A slice's place: the card's UUID, the driver's name of the profile, and the first of the card's memory slices."""
 
     card: str
     profile: str
@@ -124,7 +124,7 @@ class Slices(Protocol):
         ...
 
     def allowed(self, card: str) -> str:
-        """Why this process may not cut the card; empty where nothing speaks against it."""
+        """Return why this process may not cut the card; empty where nothing speaks against it."""
         ...
 
     def make(self, place: Place) -> None:

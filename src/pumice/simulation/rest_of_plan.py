@@ -61,7 +61,7 @@ def _placed(stage: Rehearsal, uids: Sequence[str]) -> bool:
 
 
 def _differs(stage: Rehearsal, move: MoveView, node: str, uid: str) -> str:
-    """Why a pod would not go where the plan says; empty where it does."""
+    """Return why a pod would not go where the plan says; empty where it does."""
     if move.waits:
         return ""
     if not node:

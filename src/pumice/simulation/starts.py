@@ -1,4 +1,4 @@
-"""When would it start: the engine played forward over and over, each time with other run times, drawn from recorded ones.
+"""Forecast of starts: the engine played forward over and over, each time with other run times, drawn from recorded ones.
 
 Who runs and holds devices ends after a time that is drawn on condition that it has run for so long already; who waits runs, once
 started, for a time that is drawn as well. Pods that come later are not foreseen.

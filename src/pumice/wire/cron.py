@@ -28,7 +28,7 @@ _ZONE_PART: Final = re.compile(r"[A-Za-z0-9._+-]{1,14}")
 
 
 def bad_zone(name: str) -> str:
-    """Why it names no time zone; empty where it does. Its words are Kubernetes'."""
+    """Return why it names no time zone; empty where it does. Its words are Kubernetes'."""
     if not name:
         return "timeZone must be nil or non-empty string"
     if name.lower() == "local":

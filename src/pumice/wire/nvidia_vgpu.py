@@ -213,7 +213,7 @@ def group_key(namespace: str, annotations: Mapping[str, str]) -> str:
 
 
 class CardPlace(Struct, frozen=True):
-    """Where a card sits in its machine: NUMA node (-1 unknown) and NVLink width to peers, by UUID."""
+    """A card's place in its machine: NUMA node (-1 unknown) and NVLink width to peers, by UUID."""
 
     uuid: str
     numa: int = -1

@@ -1,4 +1,4 @@
-"""Which program of a device stack a container is, told by its image and its words.
+"""The program of a device stack that a container is, told by its image and its words.
 
 Volcano's: installer/helm/chart/volcano and volcano-vgpu-device-plugin.yml (volcano-sh/devices). HAMi's: charts/hami of
 Project-HAMi/HAMi. NVIDIA's: deployments/helm of k8s-device-plugin. MindCluster's: Volcano pkg/scheduler/plugins/deviceshare,

@@ -113,7 +113,8 @@ def counted(text: str | int | float) -> int:
 
 
 def out_of_range(text: object, value: int, *, memory: bool) -> str:
-    """Why the amount is refused; ``value`` is what it comes to (-1: below 0 or no number), ``memory`` whether it counts MiB."""
+    """Return why the amount is refused; ``value`` is what it comes to (-1: below 0 or no number), ``memory`` whether it counts
+    MiB."""
     mib, _ = meant_mib(text) if memory else (0, "")
     if not memory or value < 0:
         if mib:

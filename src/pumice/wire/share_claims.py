@@ -53,7 +53,8 @@ def amounts(named: Mapping[str, Any], *, sure: bool) -> dict[str, str]:
 
 
 def unwritable(named: Mapping[str, Any], notes: Mapping[str, Any]) -> str:
-    """Why these amounts, by the names of either side, in a pod of these annotations are no claim; empty where they are one."""
+    """Return why these amounts, by the names of either side, in a pod of these annotations are no claim; empty where they are
+    one."""
     if any(str(notes.get(name, "")) not in ("", "hami-core") for name in MODES):
         return "only shares of cards are written as claims, no slices of mode mig"
     if bursts.is_asked(notes):

@@ -98,7 +98,7 @@ class NetworkTopology(Struct, rename="camel", gc=False, frozen=True):
 
     @property
     def problem(self) -> str:
-        """Why it cannot be meant as it is written."""
+        """Return why it cannot be meant as it is written."""
         if self.mode not in ("", HARD, SOFT):
             return f"networkTopology.mode {self.mode!r} is neither {HARD} nor {SOFT}"
         if self.highest_tier_allowed is not None and self.highest_tier_name:
@@ -107,7 +107,7 @@ class NetworkTopology(Struct, rename="camel", gc=False, frozen=True):
 
 
 class SubGroupPolicy(Struct, rename="camel", gc=False):
-    """Which pods of a PodGroup are one sub-group: those that the selector takes and whose labels have the same values."""
+    """The pods of a PodGroup that are one sub-group: those that the selector takes and whose labels have the same values."""
 
     name: str = ""
     label_selector: LabelSelector | None = None

@@ -141,7 +141,7 @@ def hierarchy_of(queue: Queue) -> Hierarchy | None:
 
 
 def hierarchy_problem(notes: Mapping[str, str]) -> str:
-    """Why these annotations are no place in a tree of queues; empty where they are one, or say nothing (Volcano
+    """Return why these annotations are no place in a tree of queues; empty where they are one, or say nothing (Volcano
     pkg/webhooks/admission/queues)."""
     path, weights = notes.get(HIERARCHY), notes.get(HIERARCHY_WEIGHTS)
     if path is None and weights is None:

@@ -74,7 +74,7 @@ def validate(request: Request, view: View, settings: Settings) -> Answer:
 
 
 def queue_problem(name: str, view: View) -> str:
-    """Why no Job may go to the queue; empty where it may."""
+    """Return why no Job may go to the queue; empty where it may."""
     queue = view.queue(name)
     if queue is None:
         return f' unable to find job queue: queue.scheduling.volcano.sh "{name}" not found;'

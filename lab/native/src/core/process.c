@@ -17,7 +17,7 @@
 
 #define PF_EXITING 4u /* no more code of the program runs in this thread */
 
-/* When the process began, in clock ticks; 0: no such process, or it ended and only its parent has not noticed. A leader that is gone
+/* The start of the process, in clock ticks; 0: no such process, or it ended and only its parent has not noticed. A leader that is gone
  * while other threads run is alive. Fields of /proc/PID/stat: 3 state, 9 flags, 20 threads, 22 start. */
 static uint64_t start_ticks_of(uint32_t pid, int *error)
 {

@@ -205,7 +205,7 @@ void lane_advance(unsigned card, unsigned lane, uint64_t now)
     SET(&l->now_ns, now);
 }
 
-/* When the work at `position` will be done if nobody comes or goes; at most PREDICT_SLICES slices ahead. */
+/* The time at which the work at `position` will be done if nobody comes or goes; at most PREDICT_SLICES slices ahead. */
 uint64_t lane_predict(unsigned card, int slot, uint64_t position)
 {
     const struct machine_account *mine = account_at(card, slot);

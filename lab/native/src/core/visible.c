@@ -1,4 +1,4 @@
-/* Which cards this process is shown. NVIDIA's container runtime gives a container the device nodes of the cards that
+/* The cards that this process is shown. NVIDIA's container runtime gives a container the device nodes of the cards that
  * NVIDIA_VISIBLE_DEVICES names, and the driver then enumerates those alone, in the host's order. There is no runtime in
  * front of an emulated machine, so its libraries look at the variable themselves. Without it, or with "all", every card is
  * seen, as on the host; "none", "void" and an empty value show none, and an item that names nothing is passed over. Of a card

@@ -1,4 +1,4 @@
-/* Where the bytes of device memory are: one sparse memory file, of which only touched pages cost anything.
+/* The bytes of device memory: one sparse memory file, of which only touched pages cost anything.
  *
  * A device address is a place in a reserved window that nobody can touch, so following a device pointer on the host faults as it
  * does on hardware; the same place in a second window is readable, for copies, and is what managed memory hands out. */

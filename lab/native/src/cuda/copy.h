@@ -3,7 +3,7 @@
 
 #include "objects.h"
 
-/* Where an address may lie. */
+/* The sorts of memory in which an address may lie. */
 enum side { DEVICE_SIDE, HOST_SIDE, EITHER_SIDE };
 CUresult copy_range(uint64_t to, enum side to_side, uint64_t from, enum side from_side, uint64_t bytes);
 CUresult copy_box(const CUDA_MEMCPY3D *c);

@@ -238,7 +238,7 @@ static bool is_small(uint64_t size, enum memory_kind kind)
     return size <= BLOCK / 2 && kind == M_DEVICE;
 }
 
-/* Where it goes, and what that costs the card now. */
+/* Its place, and what that costs the card now. */
 static bool place(struct block *b)
 {
     if (!b->small)

@@ -1,4 +1,4 @@
-/* Which cards and devices there are, their numbers and names. */
+/* The cards and devices that there are, their numbers and names. */
 #define _GNU_SOURCE
 #include "dcmi.h"
 

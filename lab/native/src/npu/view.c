@@ -1,4 +1,4 @@
-/* Which devices a process sees: the emulated machine has no device files, so the variable that the runtime leaves in a container
+/* The devices that a process sees: the emulated machine has no device files, so the variable that the runtime leaves in a container
  * (MindCluster ascend-docker-runtime) is what decides. */
 #define _GNU_SOURCE
 #include "npu_core.h"

@@ -15,7 +15,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPdi(nvmlDevice_t device, struct identifier *out
     return NVML_SUCCESS;
 }
 
-/* Where it sits on its baseboard, from 1; 0 for a card that sits on none. */
+/* Its place on its baseboard, from 1; 0 for a card that sits on none. */
 EXPORT nvmlReturn_t nvmlDeviceGetModuleId(nvmlDevice_t device, unsigned int *module)
 {
     WHOLE_CARD(nvmlDeviceGetModuleId, device);

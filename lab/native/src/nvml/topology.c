@@ -1,4 +1,4 @@
-/* Where cards sit: NUMA, CPUs, common ancestors, peers, NVLink. */
+/* Topology of the cards: NUMA, CPUs, common ancestors, peers, NVLink. */
 #define _GNU_SOURCE
 #include "nvml.h"
 

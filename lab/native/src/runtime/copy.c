@@ -6,7 +6,7 @@ enum { AT_HOST = 1, ON_DEVICE = 2, EITHER = 4 };                                
 static const int source_of[] = {AT_HOST, AT_HOST, ON_DEVICE, ON_DEVICE, EITHER};
 static const int target_of[] = {AT_HOST, ON_DEVICE, AT_HOST, ON_DEVICE, EITHER};
 
-/* Where a copy is queued; a call that waits has none. */
+/* The stream in which a copy is queued; a call that waits has none. */
 struct queue { bool waits, per_thread; CUstream stream; };
 
 /* `name` waits and is there for both default streams; `name`Async takes a stream. */

@@ -99,7 +99,7 @@ class Unconverted(Waits):
         return found
 
     def _problem(self, value: Json, found: Any) -> str:
-        """Why an answer cannot stand for what was sent; empty when it can."""
+        """Return why an answer cannot stand for what was sent; empty when it can."""
         if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
             return "no object"
         for key, word, wanted in (("apiVersion", "groupVersion", self.api_version), ("kind", "kind", value["kind"])):

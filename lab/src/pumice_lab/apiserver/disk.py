@@ -40,7 +40,7 @@ _read = msgspec.json.Decoder(_Whole).decode
 
 
 def problem_of(row: Row) -> str:
-    """Why a row is no object, or "" when it is one."""
+    """Return why a row is no object, or "" when it is one."""
     _, _, _, name, change, data = row
     if change not in _CHANGES or not isinstance(data, bytes) or not isinstance(name, str):
         return "its columns hold something else than they should"

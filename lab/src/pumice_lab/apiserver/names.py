@@ -39,7 +39,7 @@ LABEL_VALUE = (
 
 
 def bad_label(text: str) -> str:
-    """Why the text is no DNS-1123 label; empty when it is one. The same for the functions below."""
+    """Return why the text is no DNS-1123 label; empty when it is one. The same for the functions below."""
     return _too_long(text, 63) or ("" if _LABEL.fullmatch(text) else DNS_LABEL)
 
 

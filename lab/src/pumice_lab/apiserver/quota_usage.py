@@ -44,7 +44,7 @@ def usage(store: str, value: Json) -> Amounts:
 
 
 def stores(name: str) -> tuple[str, ...]:
-    """Where the objects lie that use what a quota calls by this name."""
+    """Return where the objects lie that use what a quota calls by this name."""
     if name.startswith("count/"):
         plural, _, group = name.removeprefix("count/").partition(".")
         return (f"{group or 'v1'}/{plural}",)
@@ -54,7 +54,7 @@ def stores(name: str) -> tuple[str, ...]:
 
 
 def unsaid(store: str, value: Json, names: set[str]) -> str:
-    """Which containers do not say what they need, where a quota wants that of each; empty when all do."""
+    """Return which containers do not say what they need, where a quota wants that of each; empty when all do."""
     if store != PODS:
         return ""
     spec, missing = value["spec"], dict[str, set[str]]()

@@ -18,7 +18,7 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where the scale subresource finds its numbers, as dotted paths."""
+    """The places in which the scale subresource finds its numbers, as dotted paths."""
 
     spec: str = "spec.replicas"
     status: str = "status.replicas"

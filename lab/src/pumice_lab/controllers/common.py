@@ -153,7 +153,7 @@ def share_of(value: int | str | None, total: int, default: str, *, up: bool) -> 
 
 
 def by_deletion_order(pods: Iterable[View]) -> list[View]:
-    """Which pods go first when there are too many: not bound, not running, not ready, then the youngest."""
+    """Return which pods go first when there are too many: not bound, not running, not ready, then the youngest."""
 
     def cost(pod: View) -> tuple[int, int, int, int, str]:
         price = (pod["metadata"].get("annotations") or {}).get("controller.kubernetes.io/pod-deletion-cost", "0")

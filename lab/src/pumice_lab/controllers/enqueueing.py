@@ -110,7 +110,7 @@ class Enqueuer:
             self._mark(kinds.NAMESPACES, uid)
 
     def _mark_its_node(self, pod: dict[str, Any] | None) -> None:
-        """Where the node sends pods away, or there is none: whoever makes a pod may name what never was."""
+        """Enqueue the node where it sends pods away, or there is none: whoever makes a pod may name what never was."""
         name = pod["spec"].get("nodeName", "") if pod else ""
         uid = self.caches.names.get((kinds.NODES, "", name))
         if name and not uid:

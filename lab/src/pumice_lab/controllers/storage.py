@@ -210,8 +210,8 @@ def _suits(volume: View, claim: View) -> bool:
 
 
 def _fit_error(volume: View, claim: View, *, by_class: bool = True) -> str:
-    """Why the claim may not have it, whoever chose it (checkVolumeSatisfyClaim); empty where it may. A volume that is kept for it
-    may be of another class."""
+    """Return why the claim may not have it, whoever chose it (checkVolumeSatisfyClaim); empty where it may. A volume that is
+    kept for it may be of another class."""
     mine, its = claim["spec"], volume["spec"]
     if is_deleting(volume):
         return f'the volume is marked for deletion "{volume["metadata"]["name"]}"'

@@ -62,7 +62,7 @@ class KubeletSettings:
 
     @property
     def cdi_folders(self) -> tuple[Path, ...]:
-        """Where files of CDI devices lie: the machine's, and the node's own in place of /var/run/cdi."""
+        """Return where files of CDI devices lie: the machine's, and the node's own in place of /var/run/cdi."""
         return Path("/etc/cdi"), self.directory / "cdi"
 
     @property

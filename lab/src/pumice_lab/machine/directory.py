@@ -104,7 +104,7 @@ _ANEW = "remove the directory and make it again, by `pumice machine create` or, 
 
 
 def _unusable(head: bytes, size: int) -> str:
-    """Why a state file that begins with ``head`` cannot be used, or nothing."""
+    """Return why a state file that begins with ``head`` cannot be used, or nothing."""
     if len(head) < 24 or head[:8] == bytes(8):
         return f"the emulated machine is half written; {_ANEW}"
     magic, version, state_size = int.from_bytes(head[:8], "little"), head[8:12], int.from_bytes(head[16:24], "little")

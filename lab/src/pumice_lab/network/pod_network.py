@@ -34,7 +34,7 @@ class PodNetwork(Protocol):
 
     @property
     def api(self) -> tuple[str, int] | None:
-        """Where pods reach the API server; None: where everybody does."""
+        """Return where pods reach the API server; None: where everybody does."""
         ...
 
     @property

@@ -56,7 +56,7 @@ async def _one_way(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 def original_destination(accepted: socket.socket) -> Target:
-    """Where the pod meant to go, before the router's rule led it here. Raises OSError for who came here on purpose."""
+    """Return where the pod meant to go, before the router's rule led it here. Raises OSError for who came here on purpose."""
     answer = accepted.getsockopt(socket.SOL_IP, _ORIGINAL_DESTINATION, 16)
     port, address = struct.unpack_from("!2xH4s", answer)
     target = socket.inet_ntoa(address), port

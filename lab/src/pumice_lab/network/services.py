@@ -1,4 +1,4 @@
-"""Where Services lead: the router's tables of packets, and the lines of /etc/hosts. Pure.
+"""The targets of Services: the router's tables of packets, and the lines of /etc/hosts. Pure.
 
 What kube-proxy does on a node of iptables, for one router: a connection to a cluster address goes to one of its endpoints by
 chance, with ``sessionAffinity: ClientIP`` to the same one for so long, and is refused where there is none.

@@ -81,7 +81,7 @@ bool lock_held_elsewhere(int fd, uint64_t start, uint64_t bytes)
     return rc == 0 && range.l_type != F_UNLCK;
 }
 
-/* Where the kernel does not answer, all is held. */
+/* All is held where the kernel does not answer. */
 bool lock_find(int fd, uint64_t start, uint64_t bytes, bool alone, struct lock_range *found)
 {
     struct flock range = {.l_type = alone ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)start, .l_len = (off_t)bytes};

@@ -58,7 +58,7 @@ uint32_t shared_allocations_places(const struct region_map *map);
 /* NULL: what is there is no shared allocation, and nobody's. */
 struct shared_allocation *shared_allocation_at(struct region_map *map, uint32_t place);
 
-/* Which of the holders that slot is; -1: none. */
+/* The number of that slot among the holders; -1: none. */
 int shared_allocation_place_of(const struct shared_allocation *shared_allocation, int slot);
 
 /* Returns whether that slot holds any shared allocation. */

@@ -41,7 +41,7 @@ bool shared_allocation_name(struct region_map *map, uint32_t shared_allocation, 
 /* Takes out who died, then their slots (slots_sweep). */
 int shared_allocations_sweep(struct region_map *map);
 
-/* When the region is made anew: who stays, stays. NULL: nobody. */
+/* Called as the region is made anew: who stays, stays. NULL: nobody. */
 void shared_allocations_format(struct region_map *map, bool (*keep)(int slot, void *data), void *data);
 
 /* Takes an ending process out of all shared allocations; nothing is added to its slot while it is emptied. */

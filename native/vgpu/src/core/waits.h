@@ -16,7 +16,7 @@
 
 #define LOCK_WAIT_MAX_NS 50000000ull /* the longest that a lock is ever waited for */
 
-/* Where to count from now on; NULL: for this process alone. */
+/* The counter to use from now on; NULL: for this process alone. */
 void waits_go_to(struct ext_waits *shared);
 
 struct wait {

@@ -17,7 +17,7 @@ static bool may_hold_more(int device)
     return memory_most(&process_state.map, device) > memory_limit(&process_state.map, device);
 }
 
-/* Where the driver cannot move pages managed memory lies on the card for good. */
+/* Managed memory lies on the card for good where the driver cannot move pages. */
 static bool pages_move(CUdevice *device)
 {
     int able = 0;
@@ -58,7 +58,7 @@ CUresult linear_or_beyond(struct block_request *request, CUresult rc, CUdevicept
     return CUDA_SUCCESS;
 }
 
-/* Where the driver chose a pitch what is booked becomes pitch x height. It may have given it from a block for which there is no room. */
+/* What is booked becomes pitch x height where the driver chose a pitch. It may have given it from a block for which there is no room. */
 CUresult linear_settled(struct block_request *request, CUresult rc, CUdeviceptr pointer, uint64_t bytes)
 {
     bool fits = rc != CUDA_SUCCESS || blocks_resize(request, bytes);

@@ -243,7 +243,7 @@ void multicast_created(CUmemHandle multicast)
     records_insert(&(struct record){.key = multicast, .device = -1, .kind = RECORD_HANDLE, .references = 1});
 }
 
-/* Which device's part of the object it is: the memory's own, where the call does not say. */
+/* The device whose part of the object it is: the memory's own, where the call does not say. */
 static CUdevice ordinal_of_handle(CUmemHandle memory)
 {
     struct record record;

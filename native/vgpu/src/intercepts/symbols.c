@@ -67,7 +67,7 @@ __attribute__((visibility("hidden"), used)) void *vgpu_symbol(void *handle, cons
     return answer;
 }
 
-/* Where no C library was found there is nothing to look up with. */
+/* Nothing to look up with where no C library was found. */
 __attribute__((visibility("hidden"), used)) void *vgpu_no_dlsym(void *handle, const char *name)
 {
     (void)handle;

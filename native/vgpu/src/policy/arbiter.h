@@ -55,7 +55,7 @@ void arbiter_answered(struct arbiter *arbiter, uint64_t busy_until); /* may be e
 /* Returns the number of other containers that had work on the GPU after this moment. */
 unsigned arbiter_others(const struct arbiter *arbiter, uint64_t now, uint64_t since);
 
-/* When the other containers are expected to be done with the GPU. */
+/* The time at which the other containers are expected to be done with the GPU. */
 uint64_t arbiter_clear_at(const struct arbiter *arbiter, uint64_t now);
 
 /* 0: launch now, the GPU is this container's until its window ends; else look again after so many ns. */

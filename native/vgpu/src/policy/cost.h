@@ -21,7 +21,7 @@
 #define COST_UNKNOWN_NS 10000u /* taken for a launch of which nothing is known */
 #define COST_LONG_NS 100000u   /* from here on a launch can afford a clock, a pair of events and the look at them: about 3 us */
 
-/* Where processes take turns each has to know when the one before is done, which is worth more. */
+/* Each process has to know when the one before is done where they take turns, which is worth more. */
 #define COST_TURNS_LONG_NS 20000u
 extern uint64_t cost_long_ns; /* the one that holds */
 

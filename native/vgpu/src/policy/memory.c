@@ -55,7 +55,7 @@ static void book_in(struct region_slot *slot, int device, enum memory_type type,
     shared_add(&slot->seqlock, 2);
 }
 
-/* Where this process's books are its own, its slot is told as well. */
+/* Tell the slot as well where this process's books are its own. */
 static void book(struct region_map *map, int device, enum memory_type type, uint64_t bytes)
 {
     if (map->ledger != NULL)

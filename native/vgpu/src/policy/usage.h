@@ -24,7 +24,7 @@ bool usage_open(struct region_map *map);
 /* The lanes of all processes on the card lie in the node's file. Until then those of the container's others alone count. */
 void usage_join_card(struct region_map *map, int device, const struct arbiter *arbiter);
 
-/* Where a launch stands among all that was charged: by the words of the region, and by this process's own book. */
+/* The place of a launch among all that was charged: by the words of the region, and by this process's own book. */
 struct ticket {
     int64_t shared, own;
 };

@@ -31,14 +31,14 @@ static uint32_t context_count[REGION_DEVICES]; /* charged contexts of any kind *
 FORGET_IN_CHILD(primaries);
 FORGET_IN_CHILD(context_count);
 
-/* Where NVML does not tell what this process has: what the card lost meanwhile, if that can have been a context. */
+/* What this process has, where NVML does not tell: what the card lost meanwhile, if that can have been a context. */
 static uint64_t context_cost_by_card(const struct free_delta *before)
 {
     int64_t taken = free_delta_taken(before);
     return taken >= MEASURED_MIN && taken <= MEASURED_MAX ? (uint64_t)taken : process_state.config.context_bytes;
 }
 
-/* Where others allocate and free meanwhile, no less than the one before. */
+/* No less than the one before, where others allocate and free meanwhile. */
 static uint64_t context_cost(const struct context_request *request)
 {
     struct memory_sample now = reconcile_sight(request->device, false);

@@ -204,7 +204,7 @@ static void learn_piece(uint64_t grown, uint64_t bytes)
         shared_put(&piece_bytes, grown);
 }
 
-/* Where the block lies is free no more; what a new piece has behind it is. */
+/* The block's place is free no more; what a new piece has behind it is. */
 static void note(struct pool *pool, uint64_t before, CUdeviceptr pointer, uint64_t bytes)
 {
     struct record record = {.key = pointer, .bytes = round_up(bytes, POOL_GRAIN), .owner = (uint64_t)(uintptr_t)pool, .kind = RECORD_POOLED, .references = 1};
@@ -214,7 +214,7 @@ static void note(struct pool *pool, uint64_t before, CUdeviceptr pointer, uint64
         free_ranges_add(&pool->free_ranges, pointer + record.bytes, pool->reserved - before - record.bytes);
 }
 
-/* Where the limit has no room for a piece more, a stretch that the pool has free already may do. */
+/* A stretch that the pool has free already may do where the limit has no room for a piece more. */
 static bool reserve_growth(struct pool *pool, uint64_t bytes)
 {
     uint64_t growth = expected_growth(bytes);

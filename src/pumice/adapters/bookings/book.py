@@ -142,7 +142,7 @@ class Bookings:
         return f"r{self._content.next - 1}"
 
     def region(self, number: str, start: int) -> Path:
-        """Where the region of a new booking lies: a folder of its own, as monitors want it, that no other ever had."""
+        """Return where the region of a new booking lies: a folder of its own, as monitors want it, that no other ever had."""
         return self._directory / REGIONS / f"{number}_{os.getpid()}-{start}" / REGION_FILE
 
     def add(self, booking: Booking) -> None:

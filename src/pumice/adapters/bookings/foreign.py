@@ -25,7 +25,7 @@ SHARED: Final = (Path("/run/pumice"), Path("/var/lib/pumice"))
 
 
 def booking_dirs(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where programs of this process's machine are booked, as `pumice run` has it: on an emulated one beside its state."""
+    """Return where programs of this process's machine are booked, as `pumice run` has it: on an emulated one beside its state."""
     if machine := environment.get(variables.MACHINE):
         return (Path(machine) / "run",)
     if override := environment.get(variables.RUN_DIR):
@@ -47,7 +47,7 @@ class ForeignPrograms:
         self._warned: dict[Path, str] = {}
 
     def look(self, *, wait: bool = False) -> dict[str, str]:
-        """Why a card takes no pods, by UUID. ``wait``: wait for whoever is booking at this moment."""
+        """Return why a card takes no pods, by UUID. ``wait``: wait for whoever is booking at this moment."""
         found: dict[str, list[str]] = {}
         for directory in self._directories:
             for booking in self._living(directory, wait):

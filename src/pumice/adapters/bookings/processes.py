@@ -1,4 +1,4 @@
-"""Which processes live, told apart from later ones that were given the same number, and which regions are held.
+"""Processes that live, told apart from later ones that were given the same number, and regions that are held.
 
 A program takes two things along into whatever it becomes and starts. A lock: the kernel gives it back when the last of them has
 ended or has closed its files, and tells of it to every user and in every PID namespace, where /proc tells little. And a mark,

@@ -179,7 +179,7 @@ class Dcmi:
         return bool(flag.value)
 
     def _refusal(self) -> str:
-        """Why the emulated driver refused; a real one writes it into its log."""
+        """Return why the emulated driver refused; a real one writes it into its log."""
         try:
             reported = self._library.pumice_npu_refusal
         except AttributeError:

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are: kubeconfig files and the in-cluster service account.
+"""Address of the API server and our credentials: kubeconfig files and the in-cluster service account.
 
 Source: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/. Supported are certificate
 authorities, bearer tokens (inline or file), client certificates (inline or file), ``insecure-skip-tls-verify``,

@@ -36,7 +36,7 @@ BACKOFF = Backoff(0.05, 5.0)
 
 @dataclass(frozen=True, slots=True)
 class WatchLimits:
-    """When a watch is given up and opened again."""
+    """The limits after which a watch is given up and opened again."""
 
     idle: float = 75.0
     """Seconds; bookmarks come about once a minute: a longer silence is a half-open connection."""
@@ -287,7 +287,7 @@ class _Frame(Struct, gc=False):
 
 
 class Status(Struct, gc=False):
-    """Why a server ends a watch."""
+    """The reason for which a server ends a watch."""
 
     code: int = 0
     reason: str = ""

@@ -46,7 +46,7 @@ class ClaimHandler(Protocol):
         ...
 
     async def unprepare(self, claim: ClaimKey) -> str:
-        """Why it could not be done; empty also for a claim that is unknown."""
+        """Return why it could not be done; empty also for a claim that is unknown."""
         ...
 
 

@@ -19,7 +19,7 @@ MANY = 64
 
 
 class ContainerFolders:
-    """Where the regions of one node's containers lie. Nothing is kept between calls."""
+    """The folders with the regions of one node's containers. Nothing is kept between calls."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -65,7 +65,8 @@ class ContainerFolders:
 
 @dataclass(frozen=True, slots=True)
 class ClaimFolders:
-    """Where the files of prepared claims lie, beside the folders of containers. Containers write ``regions`` and nothing else."""
+    """The folders with the files of prepared claims, beside the folders of containers. Containers write ``regions`` and
+    nothing else."""
 
     root: Path
 

@@ -38,7 +38,7 @@ TRIES: Final = 3
 
 
 class Layout(Struct, frozen=True):
-    """Where the fields lie. ``use`` and ``util`` are the distances between devices in a slot; ``sequence`` -1: none."""
+    """The offsets of the fields. ``use`` and ``util`` are the distances between devices in a slot; ``sequence`` -1: none."""
 
     version: str
     device_num: int

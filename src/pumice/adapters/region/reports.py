@@ -27,7 +27,8 @@ _INT: Final = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Where a slot's fields lie, in words: of device ``d`` its use from ``1 + d * use``, its SM percentage ``sm + d * util``."""
+    """The offsets of a slot's fields, in words: of device ``d`` its use from ``1 + d * use``, its SM percentage ``sm + d *
+    util``."""
 
     slot: int
     use: int

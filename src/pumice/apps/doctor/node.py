@@ -52,7 +52,7 @@ OURS = ("volcano-vgpu", "volcano-device-plugin", names.VGPU_NUMBER, "pumice")
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where things lie: ``root`` is the host's, ``metrics`` the monitor's address."""
+    """The paths of what is looked at: ``root`` is the host's, ``metrics`` the monitor's address."""
 
     name: str
     hook: Path = Path("/usr/local/vgpu")

@@ -73,7 +73,7 @@ class Settings:
 
     @property
     def folders(self) -> Path:
-        """Where the plugin makes a folder per container; older layouts have no ``vgpu`` between."""
+        """Return where the plugin makes a folder per container; older layouts have no ``vgpu`` between."""
         if self.containers_dir is not None:
             return self.containers_dir
         usual, older = self.hook_path / "vgpu" / "containers", self.hook_path / "containers"

@@ -56,8 +56,8 @@ class CardWatch:
 
     @property
     def unhealthy(self) -> dict[str, str]:
-        """Why a card takes no pods, by UUID: it is ill, programs outside of the cluster or claims hold it, it cannot be cut, or
-        its daemon is not there."""
+        """Return why a card takes no pods, by UUID: it is ill, programs outside of the cluster or claims hold it, it cannot be
+        cut, or its daemon is not there."""
         allocated = self._allocated
         if why := allocated.get(""):  # nobody knows which cards
             allocated = dict.fromkeys(self._known, why) | allocated

@@ -41,7 +41,7 @@ class ControlDaemons:
         self._requested: dict[str, float] = {}
 
     def closed(self) -> dict[str, str]:
-        """Why cards take no pods, by UUID."""
+        """Return why cards take no pods, by UUID."""
         return {card: supervisor.closed for card, supervisor in self._cards.items() if supervisor.closed}
 
     async def look(self) -> None:

@@ -247,7 +247,7 @@ class NamingHandler:
                 await self._reconcile(number, pending)
 
     async def _made_in_time(self, number: str, one: Recorded) -> str:
-        """Why the share is not there; empty where it is."""
+        """Return why the share is not there; empty where it is."""
         pending = self._pending.setdefault(number, PendingAnswer(one, self._own.clock.monotonic()))
         if (pending.one.pod, pending.one.container) != (one.pod, one.container):
             return f"its answer was given to container {pending.one.container} of pod UID {pending.one.pod} as well"
@@ -392,7 +392,7 @@ def _allocated(record: Sequence[Recorded]) -> AllocatedIds:
 
 
 def unnamed(settings: PluginSettings, node: NodeInfo) -> str:
-    """Why this node's containers cannot be given devices of a name that is used once; empty where they can."""
+    """Return why this node's containers cannot be given devices of a name that is used once; empty where they can."""
     if settings.named_shares == "off":
         return "--cdi is off"
     if settings.named_shares == "on":

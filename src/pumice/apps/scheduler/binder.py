@@ -300,7 +300,7 @@ class BindResults:
             self._evict(task)
 
     def given_up(self, effect: Bind) -> str:
-        """Why the gang of a Binding that is still to be sent was given up; empty while it was not."""
+        """Return why the gang of a Binding that is still to be sent was given up; empty while it was not."""
         cause = self._broken_gangs.get((effect.gang, effect.attempt), "")
         return cause and f"{BROKEN_GANG}: {cause}"
 

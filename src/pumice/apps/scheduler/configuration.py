@@ -1,4 +1,4 @@
-"""Which configuration the scheduler goes by: a file or a ConfigMap, and the device ConfigMap that it names.
+"""The configuration that the scheduler goes by: a file or a ConfigMap, and the device ConfigMap that it names.
 
 A document that cannot be used changes nothing: the last good one stays (Volcano pkg/scheduler/util.go). Where there is none
 yet, the
@@ -115,7 +115,7 @@ class Configuration:
         ]  # fmt: skip
 
     def waits_for(self) -> list[str]:
-        """Why there is no configuration in force yet."""
+        """Return why there is no configuration in force yet."""
         return [f"{d.awaited} ({d.refusal})" for d in (self.own, self.devices) if self._awaits(d)]
 
     # -- what becomes of a text -----------------------------------------------------------------------------------

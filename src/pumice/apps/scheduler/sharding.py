@@ -239,7 +239,7 @@ class Sharding:
             await self.clock.sleep(self.period)
 
     def refusal(self, effect: Bind) -> str:
-        """Why a Binding is not sent any more: its node is somebody else's by now. Empty where it may be sent."""
+        """Return why a Binding is not sent any more: its node is somebody else's by now. Empty where it may be sent."""
         if effect.node in self.ours or (self.mode is Mode.SOFT and not (effect.allocations or effect.device_claims)):
             return ""
         shard = self.owner.get(effect.node, "")

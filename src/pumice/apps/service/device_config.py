@@ -57,7 +57,7 @@ async def follow_device_config(
 
 
 def spaces(namespace: str) -> list[str]:
-    """Where the device ConfigMap is looked for, in this order."""
+    """Return where the device ConfigMap is looked for, in this order."""
     return list(dict.fromkeys([namespace or names.DEVICE_CONFIG_NAMESPACE, "kube-system", names.SYSTEM_NAMESPACE]))
 
 

@@ -1,4 +1,4 @@
-"""When a daemon looks for cyclic garbage.
+"""The times at which a daemon looks for cyclic garbage.
 
 Python looks through what is young after every 700 new objects, and through everything when a quarter of it is new: a burst of
 thousands of pods was stopped a dozen times, for up to 0.2 s, and nothing was found, because what pods leave behind goes by

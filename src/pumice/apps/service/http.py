@@ -62,8 +62,8 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def any_address() -> str:
-    """Where a daemon listens that was told no address: everywhere, or where PUMICE_BIND_ADDRESS says. Pods that share their
-    machine's network (all of them under ``pumice up``) keep to their own address by it, and so out of each other's way."""
+    """Return where a daemon listens that was told no address: everywhere, or where PUMICE_BIND_ADDRESS says. Pods that share
+    their machine's network (all of them under ``pumice up``) keep to their own address by it, and so out of each other's way."""
     return os.environ.get(BIND_ADDRESS) or "0.0.0.0"
 
 

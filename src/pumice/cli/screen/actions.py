@@ -127,7 +127,7 @@ class Actions:
         return "; ".join(in_words(changed, chosen.booking))
 
     def _directory(self) -> Path:
-        """Where a signal to a process without a share is logged: beside the records of its card."""
+        """Return where a signal to a process without a share is logged: beside the records of its card."""
         if self._machine.place is None or not self._machine.place.directory.is_dir():
             raise BadInput("there are no books of these cards, beside which a signal could be logged")
         return self._machine.place.directory

@@ -1,4 +1,4 @@
-"""Which cards of one node a pod gets, and why none (Volcano pkg/scheduler/api/devices/ascend/hami)."""
+"""Choice of the cards of one node for a pod, and the reason for none (Volcano pkg/scheduler/api/devices/ascend/hami)."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def node_tie(policy: str, cards: NodeCards) -> float:
 
 
 def explain(want: NpuRequest, at: int, cards: NodeCards) -> FitError:
-    """Why the node is refused, by the slot that found too few cards."""
+    """Return why the node is refused, by the slot that found too few cards."""
     slot = want.slots[at]
     assert slot is not None
     all_cards = cards.inventory.cards

@@ -281,8 +281,8 @@ def _template(device: NpuDevice, card: Card, chip: NpuChip, reported: Mapping[st
 
 
 def _contradiction(want: NpuRequest, decoded: NpuDevices, facts: Facts) -> str:
-    """Why these cannot be the pod's cards; empty where they can. Volcano writes no slots for containers without a request, and
-    none for init containers; HAMi and we do."""
+    """Return why these cannot be the pod's cards; empty where they can. Volcano writes no slots for containers without a
+    request, and none for init containers; HAMi and we do."""
     if decoded.doubts:
         return decoded.doubts[0].text
     filled, wanted = decoded.filled, want.filled

@@ -1,4 +1,4 @@
-"""Which chips of one node a pod gets, and why none (Volcano pkg/scheduler/api/devices/ascend/mindcluster)."""
+"""Choice of the chips of one node for a pod, and the reason for none (Volcano pkg/scheduler/api/devices/ascend/mindcluster)."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def fit_of(device_type: str, found: Chosen, cards: NodeCards, scale: float) -> F
 
 
 def explain(want: CoreRequest, cards: NodeCards, kind: SliceKind) -> FitError:
-    """Why the node is refused, in the order in which its rules are asked."""
+    """Return why the node is refused, in the order in which its rules are asked."""
     facts: Facts = cards.inventory.config
     node, all_cards = cards.node, cards.inventory.cards
     if facts.refusal:

@@ -79,7 +79,7 @@ def _pods(root: yaml.Node) -> Iterator[tuple[yaml.Node, yaml.Node, str]]:
 
 
 def _unwritable(container: yaml.Node, notes: dict[str, str]) -> str:
-    """Why a container stays as it is."""
+    """Return why a container stays as it is."""
     named = {key.value: word(value) for part in ("limits", "requests")
              for key, value in entries(child(container, "resources", part))}  # fmt: skip
     if why := unwritable(named, notes):

@@ -58,7 +58,7 @@ def statement(spec: Containers, config: NvidiaConfig) -> Statement:
 
 
 def contradiction(said: Statement, decoded: PodDevices, known: Callable[[str], bool]) -> str:
-    """Why the pod's cards cannot be these; empty where they can, and where the pod asks for none that it must be given.
+    """Return why the pod's cards cannot be these; empty where they can, and where the pod asks for none that it must be given.
 
     ``known``: whether a card is one of the node's.
     """

@@ -1,4 +1,4 @@
-"""Why a node refused, with numbers (Volcano pkg/scheduler/api/devices/nvidia/vgpu; D-34, D-45)."""
+"""Reasons of a node that refused, with numbers (Volcano pkg/scheduler/api/devices/nvidia/vgpu; D-34, D-45)."""
 
 from __future__ import annotations
 

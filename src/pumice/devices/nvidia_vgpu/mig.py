@@ -181,7 +181,7 @@ class Geometry:
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Where the states of each group begin in the numbering of ``state``; 0 is the empty card."""
+        """Return where the states of each group begin in the numbering of ``state``; 0 is the empty card."""
         starts, at = [], 1
         for group in self.groups:
             starts.append(at)

@@ -1,4 +1,4 @@
-"""Which geometry a model of card has: the ConfigMap's, the published ones, or what NVIDIA's driver offers."""
+"""The geometry of a model of card: the ConfigMap's, the published ones, or what NVIDIA's driver offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which cards of a node can ever serve a request, worked out once per ask and kind of node, and remembered.
+"""Cards of a node that can ever serve a request, worked out once per ask and kind of node, and remembered.
 
 The walk over cards (fit.py) then compares plain integers only.
 """
@@ -101,7 +101,7 @@ def costliest(device_request: ContainerRequest, total: int, geometry: Geometry |
 
 
 def unusable(device_request: VgpuRequest, card: Card, lower_type: str) -> CardFitError | None:
-    """Why the card can never serve the pod, whatever is booked on it; None when it can."""
+    """Return why the card can never serve the pod, whatever is booked on it; None when it can."""
     if device_request.mode is not None and device_request.mode != card.mode.value:
         return CardFitError(card.uuid, Short.MODE, detail=f"card is in mode {card.mode.value}, wanted {device_request.mode!r}")
     if card.blocked:

@@ -267,7 +267,7 @@ class _Search:
 
 
 def _rows(cycle: Cycle, tasks: Iterable[Task]) -> frozenset[int]:
-    """Where those of them that have a place are, or are promised one."""
+    """Return where those of them that have a place are, or are promised one."""
     row_of = cycle.state.ledger.table.row_of
     return frozenset(row_of[task.node] for task in tasks if task.status in HELD and task.node in row_of)
 

@@ -34,7 +34,7 @@ MOST_NODES = 128
 
 
 class Hint(NamedTuple):
-    """Where a pod would go by the plan: the node, and what its device type is to look for there."""
+    """A pod's place by the plan: the node, and what its device type is to look for there."""
 
     node: str
     where: Any

@@ -1,4 +1,4 @@
-"""Which queues and jobs may be tried now, and in which order queues take turns.
+"""Queues and jobs that may be tried now, and the order in which queues take turns.
 
 The cost of a pod for its queue, the room that the queue has for it, and the gate that a queue opens.
 

@@ -91,7 +91,7 @@ def _read(cycle: Cycle, job: Job, condition: PodGroupCondition) -> None:
 
 
 def _over(cycle: Cycle, found: Reservation) -> tuple[str, str] | None:
-    """Why nothing is held for it any more."""
+    """Return why nothing is held for it any more."""
     job, rows = found.job, cycle.state.ledger.table.row_of
     if not job.known or job.group is None:
         return "Withdrawn", "it is gone"
@@ -220,7 +220,7 @@ def _empty(cycle: Cycle, job: Job, statement: Statement, row: int) -> None:
 
 
 def _places(cycle: Cycle, job: Job, tasks: list[Task], statement: Statement, rows: Rows) -> frozenset[str]:
-    """Where its pods go, if it stands then."""
+    """Return where its pods go, if it stands then."""
     framework, nodes, vain = cycle.framework, set[str](), set[PodClass]()
     for task in tasks:
         if framework.job_ready(job):

@@ -1,1 +1,1 @@
-"""Why a pod waits, and what would let it in."""
+"""Reasons for which a pod waits, and what would let it in."""

@@ -1,4 +1,4 @@
-"""Why a pod waits and what would let it in, from an engine that holds a snapshot of the cluster.
+"""Reasons for which a pod waits and what would let it in, from an engine that holds a snapshot of the cluster.
 
 Meant for an engine of one's own, built from a dump or from the API: what-if questions take pods off the ledger and put them
 back. The running scheduler answers from a copy, so that no cycle waits for a question.

@@ -1,4 +1,4 @@
-"""Which pods would be moved so that a waiting pod or gang starts, or cards come free: the question, and plans one by one."""
+"""Pods that would be moved so that a waiting pod or gang starts, or cards come free: the question, and plans one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Why pods run or wait: gang by gang, workload by workload, and all that wait in the order in which they are tried."""
+"""Reasons for which pods run or wait: gang by gang, workload by workload, and all that wait in the order in which they are
+tried."""
 
 from __future__ import annotations
 

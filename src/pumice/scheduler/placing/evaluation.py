@@ -67,7 +67,7 @@ def among(framework: Framework, state: State, task: Task, rows: Rows | None = No
 
 
 class Choice(Struct, frozen=True, gc=False):
-    """Where a pod of some class goes, and with which cards. Shared by its pods."""
+    """The node and the cards of a pod of some class. Shared by its pods."""
 
     node: str
     row: int
@@ -222,7 +222,8 @@ class Evaluation:
         return fits, scores
 
     def idle(self, cls: PodClass, rows: Rows | None, *, future: bool = False) -> NDArray[np.bool_]:
-        """Where the requested resources fit (the core's own check, Volcano pkg/scheduler/util/predicate_helper.go step 1)."""
+        """Return where the requested resources fit (the core's own check, Volcano pkg/scheduler/util/predicate_helper.go step
+        1)."""
         table = self.state.ledger.table
         fits = table.live.copy() if rows is None else table.live[rows]
         for column, amount in self.state.ledger.columns(cls.request):

@@ -60,7 +60,7 @@ class Leaders:
 
 
 def first(scores: NDArray[np.float64], rank: NDArray[np.int64]) -> int:
-    """Where the greatest score is; of equal ones, where ``rank`` is least."""
+    """Return where the greatest score is; of equal ones, where ``rank`` is least."""
     row = int(scores.argmax())
     ties = (scores == scores[row]).nonzero()[0]
     if len(ties) > 1:

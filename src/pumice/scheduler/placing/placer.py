@@ -344,7 +344,7 @@ class Placer:
         return None
 
     def _future_rows(self, only: str, since: int) -> Rows:
-        """Where something is being released, by name; of these only what has changed ``since`` then."""
+        """Return where something is being released, by name; of these only what has changed ``since`` then."""
         table = self.state.ledger.table
         if only:
             row = table.row_of.get(only, -1)
@@ -378,7 +378,7 @@ class Placer:
         return None if isinstance(answer, Unallocated) else answer
 
     def refused_in_future(self, cls: PodClass, rows: Rows) -> NDArray[np.bool_]:
-        """Which of the rows a filter refuses once what terminates there is gone, and whoever was nominated is there."""
+        """Return which of the rows a filter refuses once what terminates there is gone, and whoever was nominated is there."""
         constraints, refused = cls.constraints, np.zeros(len(rows), bool)
         minded = constraints.ports or constraints.claims or self.framework.constrains(self.state, cls, Part.PODS)
         with self.state.ledger.as_nominated() if minded else nullcontext():

@@ -1,4 +1,4 @@
-"""Why no node takes a pod: the reasons of all nodes, from the same filters that decide."""
+"""Reasons for which no node takes a pod: the reasons of all nodes, from the same filters that decide."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Exact = Callable[[DeviceRequest, str], Fit | FitError]
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why no node took a pod: nodes per reason, and one refusal per node."""
+    """The reasons for which no node took a pod: nodes per reason, and one refusal per node."""
 
     nodes: int
     counts: Mapping[str, int]

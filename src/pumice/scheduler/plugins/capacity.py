@@ -304,7 +304,7 @@ class Capacity(HierarchicalQueueOrder, JobEnqueueable, Allocatable, Preemptive, 
     # -- both ---------------------------------------------------------------------------------------------------
 
     def _shut(self, queue: QueueState, found: Allotment | None) -> str:
-        """Why nothing of it starts at all."""
+        """Return why nothing of it starts at all."""
         if not queue.open:
             return queue.closed_text
         if found is not None and not found.leaf:

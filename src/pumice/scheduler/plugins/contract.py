@@ -116,7 +116,7 @@ class TaskOrder(Role):
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """Why a job takes no part in this cycle."""
+    """The reason for which a job takes no part in this cycle."""
 
     reason: str
     message: str
@@ -158,7 +158,7 @@ class JobEnqueueable(Role):
 class JobDue(Role):
     @abstractmethod
     def job_due(self, job: Job) -> float | None:
-        """When it will answer otherwise about the job although nothing happens."""
+        """Return when it will answer otherwise about the job although nothing happens."""
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class VictimTasks(Role):
 
 
 class Part(Flag):
-    """Which filters are asked: those that look at the node and what is there, those that look at pods elsewhere, or all."""
+    """The filters that are asked: those that look at the node and what is there, those that look at pods elsewhere, or all."""
 
     NODE = auto()
     PODS = auto()

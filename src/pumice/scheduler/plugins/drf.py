@@ -254,7 +254,7 @@ class Drf(JobOrder, HierarchicalQueueOrder, AllocationHandler, Preemptive, Preem
         return stay
 
     def preemptive(self, queue: QueueState, task: Task) -> bool | None:
-        """Where there is a tree of queues, it depends on who would go."""
+        """Return whether the queue may reclaim in a tree of queues, by who would go; None where there is no tree."""
         return None if self._tree is None else queue.open and queue.present
 
     def not_reclaimable(self, preemptor: Task, victims: Sequence[Task]) -> Spared | None:

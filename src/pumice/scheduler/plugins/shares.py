@@ -282,7 +282,7 @@ def _over(queue: QueueState, found: Standing, amounts: Vector) -> str:
 
 
 def _not_reclaimable(queue: QueueState, found: Standing, wanted: Vector, amounts: Vector) -> str:
-    """Why the queue need not give so much up for the sake of what is wanted."""
+    """Return why the queue need not give so much up for the sake of what is wanted."""
     share = deserved_part(found.deserved, amounts)
     requested = [name for name, value in amounts.items() if value and wanted.get(name) and name != PODS]
     if not requested:

@@ -30,7 +30,7 @@ class Sla(JobOrder, JobPipelined, JobEnqueueable, JobDue):
         self._now, self._wall = session.now, session.wall
 
     def deadline(self, job: Job) -> float | None:
-        """When the job has waited long enough; None: it may wait for ever."""
+        """Return when the job has waited long enough; None: it may wait for ever."""
         notes = job.group.metadata.annotations if job.group is not None else {}
         own = next((found for key in ANNOTATIONS if key in notes and (found := seconds(notes[key])) is not None), None)
         limit = self._usual if own is None else own

@@ -28,7 +28,7 @@ Take = Callable[[Mask], Mask]
 
 
 def unusable_claims(state: State, cls: PodClass) -> str:
-    """Why no node at all may take the pod, because of a claim; empty when there is none."""
+    """Return why no node at all may take the pod, because of a claim; empty when there is none."""
     volumes = state.volumes
     for name, key in zip(cls.constraints.claims, cls.constraints.claim_keys, strict=True):
         claim = volumes.claims.get(key)

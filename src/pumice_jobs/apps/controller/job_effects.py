@@ -232,7 +232,7 @@ def _is_of_pods(effect: Effect) -> bool:
 
 
 def _not_made(job: Job, kind: Resource, cause: str) -> Event:
-    """Why an object beside the pods is not there."""
+    """Return why an object beside the pods is not there."""
     if kind == kinds.PERSISTENT_VOLUME_CLAIMS:
         return event(job, "Warning", "PVCError", f"Failed to create PVC, err: {cause}")
     return event(job, "Warning", "PluginError", f"Execute plugin when job add failed, err: {cause}")

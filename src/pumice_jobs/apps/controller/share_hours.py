@@ -408,13 +408,13 @@ _NPU_KEYS = (names.HUAWEI, f"{names.HAMI_DOMAIN}/")
 
 
 def _start(pod: AccountedPod) -> int:
-    """When it was bound, as the API server says; else when the kubelet took it. 0 where nobody says."""
+    """Return when it was bound, as the API server says; else when the kubelet took it. 0 where nobody says."""
     bound = [each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "True"]
     reported = (*(each.last_transition_time for each in bound), pod.status.start_time, pod.metadata.creation_timestamp)
     return int(next((at for at in map(seconds, reported) if at), 0.0) * 1000)
 
 
 def _end(pod: AccountedPod) -> int:
-    """When the last of its containers ended; 0 where none says."""
+    """Return when the last of its containers ended; 0 where none says."""
     ended = (each.state.terminated for each in pod.status.container_statuses)
     return int(max((seconds(each.finished_at) for each in ended if each is not None), default=0.0) * 1000)

@@ -31,8 +31,8 @@ RETRY = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the API server reaches us: a Service, or a URL. ``files``: certificate, key and authority, where they are not made by
-    ourselves; ``register`` False: somebody else tells the API server."""
+    """The address at which the API server reaches us: a Service, or a URL. ``files``: certificate, key and authority, where
+    they are not made by ourselves; ``register`` False: somebody else tells the API server."""
 
     namespace: str = SYSTEM_NAMESPACE
     service: str = ADMISSION_SERVICE

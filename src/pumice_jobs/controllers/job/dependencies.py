@@ -1,4 +1,4 @@
-"""Which tasks wait for which (dependsOn)."""
+"""Tasks that wait for others (dependsOn)."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ ACTIONS: Final = (ABORT, RESTART_JOB, *TARGETED, TERMINATE, COMPLETE, RESUME)
 
 
 class Kill(Enum):
-    """Which pods go."""
+    """The pods that go."""
 
     ALL = "all"
     SOFT = "those that still live"

@@ -71,7 +71,7 @@ class View:
 
 
 def problem_of(job: Job) -> str:
-    """Why a Job with its defaults cannot be served; its pods are made once on trial, for a template may hold anything."""
+    """Return why a Job with its defaults cannot be served; its pods are made once on trial, for a template may hold anything."""
     try:
         if found := too_large(job) or registry.problem(job):
             return found

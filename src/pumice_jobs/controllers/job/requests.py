@@ -143,7 +143,7 @@ def events(job: Job, before: JobPod | None, now: JobPod | None, siblings: Iterab
 
 
 def _ended(before: JobPod | None, pod: JobPod) -> float:
-    """When a pod ended that nobody saw end, by its kubelet's clock; 0 for one that ended just now."""
+    """Return when a pod ended that nobody saw end, by its kubelet's clock; 0 for one that ended just now."""
     if before is not None:
         return 0.0
     ends = (each.state.terminated for each in pod.status.container_statuses)
@@ -272,7 +272,7 @@ def _failed(task: Task, pods: Iterable[JobPod]) -> Iterator[Request]:
 
 
 def _restarted(container: Container) -> float:
-    """When a container was started last, by its kubelet's clock; 0 where nothing tells."""
+    """Return when a container was started last, by its kubelet's clock; 0 where nothing tells."""
     now, before = container.state, container.last_state
     for run in (now.running, now.terminated, before.terminated):
         if run is not None:

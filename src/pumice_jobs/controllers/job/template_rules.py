@@ -67,7 +67,7 @@ class _Template(msgspec.Struct):
 
 
 def name_problems(name: str) -> str:
-    """Why this cannot be the value of a label and the name of a Service, as upstream prints it; empty where it can."""
+    """Return why this cannot be the value of a label and the name of a Service, as upstream prints it; empty where it can."""
     found = []
     if len(name) > LABEL:
         found.append(f"name part must be no more than {LABEL} characters")

@@ -31,7 +31,7 @@ MOST_PODS, MOST_TASKS = 150_000, 500
 
 
 def problems(job: Job, plugins: Collection[str]) -> str:
-    """Why the controller cannot serve the Job, which has its defaults; empty where it can."""
+    """Return why the controller cannot serve the Job, which has its defaults; empty where it can."""
     if not job.spec.tasks:
         return NO_TASK
     return "".join(text for fatal, text in _mistakes(job, plugins, fatal_only=True) if fatal).strip()

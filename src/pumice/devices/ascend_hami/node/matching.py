@@ -101,8 +101,9 @@ def work_of(pod: NodePod, name: str, word: str, resource: str, served: Set[Key])
 
 
 def slots_of(containers: Iterable[Container], count: int, resource: str) -> Mapping[str, int] | None:
-    """Which slot belongs to which container that asks: HAMi writes one for every container, Volcano for those that ask, and none
-    for an init container. None where the number fits neither: one that asks in an init container and was placed by Volcano."""
+    """Return which slot belongs to which container that asks: HAMi writes one for every container, Volcano for those that ask,
+    and none for an init container. None where the number fits neither: one that asks in an init container and was placed by
+    Volcano."""
     every = list(containers)
     asking = [container.name for container in every if container.requested(resource)]
     if count == len(every):
@@ -135,5 +136,5 @@ def lock_owner(text: str) -> str:
 
 
 def placed(pod: NodePod) -> tuple[int, int]:
-    """When a scheduler bound the pod, and chose its cards."""
+    """Return when a scheduler bound the pod, and chose its cards."""
     return time_in(pod.annotations.get(BIND_TIME, "")), time_in(pod.annotations.get(PREDICATE_TIME, ""))

@@ -1,4 +1,4 @@
-"""Where Allocate calls for AI cores are answered (MindCluster ascend-device-plugin). What a pod is given is written down and,
+"""Answers to Allocate calls for AI cores (MindCluster ascend-device-plugin). What a pod is given is written down and,
 where it is a slice,
 made before the kubelet hears of it (``keeper.py``)."""
 

@@ -1,4 +1,4 @@
-"""Where Allocate calls for the legacy resources are answered (volcano-sh/devices pkg/plugin/nvidia).
+"""Answers to Allocate calls for the legacy resources (volcano-sh/devices pkg/plugin/nvidia).
 
 Pure accounting, no limits. Unlike upstream's it serves pods with several containers, and tells why it refuses.
 """

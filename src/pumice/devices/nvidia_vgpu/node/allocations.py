@@ -1,4 +1,4 @@
-"""Which part of a pod's assignment is for which of its containers (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu).
+"""The part of a pod's assignment for each of its containers (HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu).
 
 Parts exist only for containers that ask. Our scheduler books sidecars, too: their parts come before those of the containers.
 Upstream's books none, so the number of parts tells which of the two wrote them.

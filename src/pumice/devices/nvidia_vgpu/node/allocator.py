@@ -1,4 +1,4 @@
-"""Where Allocate calls for vGPUs are answered: a call and the pods of this node in, one decision out.
+"""Answers to Allocate calls for vGPUs: a call and the pods of this node in, one decision out.
 
 A process that dies while it performs a decision has either not consumed the segment (the kubelet refuses the pod,
 ``leftovers`` marks it) or has consumed it for that pod alone: nothing is handed out twice.
@@ -476,7 +476,7 @@ class Record:
         return [device for parts in self._allocated.values() for part in parts for device in part]
 
     def holders(self, pods: Iterable[NodePod]) -> Iterator[tuple[NodePod, Container, PodDevice]]:
-        """Which containers of these pods have what. Pods that have ended hold nothing."""
+        """Return which containers of these pods have what. Pods that have ended hold nothing."""
         for pod in pods:
             parts = self._allocated.get(pod.uid, ()) if not pod.finished else ()
             found = container_parts(pod, len(parts), self._sharing.number, self._sharing.memory) if parts else ""

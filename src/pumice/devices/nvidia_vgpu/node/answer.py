@@ -78,7 +78,7 @@ class ResponseOptions:
 
 
 def refusal(work: Work, cards: Mapping[str, SharedCard]) -> str:
-    """Why the devices of this work cannot be handed out; empty when they can."""
+    """Return why the devices of this work cannot be handed out; empty when they can."""
     for device in work.devices:
         card = cards.get(device.uuid)
         if card is None:
@@ -93,7 +93,7 @@ def refusal(work: Work, cards: Mapping[str, SharedCard]) -> str:
 
 
 def burst_warning(work: Work, sharing: Sharing) -> str:
-    """Why the container has nothing, or not all, of what its pod may have beyond what it asked for; empty when it has."""
+    """Return why the container has nothing, or not all, of what its pod may have beyond what it asked for; empty when it has."""
     notes = work.pod.annotations
     if not bursts.is_asked(notes):
         return ""
@@ -112,7 +112,7 @@ def burst_warning(work: Work, sharing: Sharing) -> str:
 
 
 def places(work: Work, cards: Mapping[str, SharedCard], sharing: Sharing) -> tuple[Place, ...] | str:
-    """Where the slices of this work lie, in the order of its devices; or why one of them cannot be."""
+    """Return where the slices of this work lie, in the order of its devices; or why one of them cannot be."""
     found: list[Place] = []
     for device in work.devices:
         if device.slot >= 0:

@@ -85,7 +85,7 @@ def moved(document: Any, here: str, root: str) -> Any:
 
 
 def trouble(spec: Specification, wanted: Collection[str]) -> str:
-    """Why containers cannot be given the devices of these qualified names out of the file; empty where they can (Volcano
+    """Return why containers cannot be given the devices of these qualified names out of the file; empty where they can (Volcano
     pkg/scheduler/api/devices/nvidia/vgpu/metrics.go)."""
     if spec.kind != f"{VENDOR}/{GPU}":
         return f"it is of kind {spec.kind!r}"

@@ -183,7 +183,7 @@ def clients(capability: tuple[int, int]) -> int:
 
 
 def unfit(card: CardFacts) -> str:
-    """Why a card cannot be shared by MPS; empty where it can, or where it does not tell."""
+    """Return why a card cannot be shared by MPS; empty where it can, or where it does not tell."""
     if (0, 0) != card.capability < CAPABILITY:
         had, needed = (".".join(map(str, version)) for version in (card.capability, CAPABILITY))
         return f"this node shares cards by MPS, which bounds nobody below compute capability {needed}, and the card has {had}"
@@ -191,7 +191,7 @@ def unfit(card: CardFacts) -> str:
 
 
 def uncut(config: NvidiaConfig, card_type: str, mig: bool) -> str:
-    """Why a card that is to be cut cannot be, as far as its model and the configuration tell; empty where it can."""
+    """Return why a card that is to be cut cannot be, as far as its model and the configuration tell; empty where it can."""
     if not mig:
         return "this node is to cut MIG slices, and the card's MIG mode is off; switch it on (nvidia-smi -mig 1)"
     geometry = _catalogue(config).of(card_type)

@@ -1,4 +1,4 @@
-"""Which pod an Allocate call is for. The kubelet never says (ADR 120); rules: HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu.
+"""The pod that an Allocate call is for. The kubelet never says (ADR 120); rules: HAMi volcano-vgpu-device-plugin pkg/plugin/vgpu.
 
 A pod of this node is a *candidate* while it waits for devices that the scheduler gave it. Its work is done in the
 kubelet's order: init containers first, then one segment of ``devices-to-allocate`` per asking container. Candidates are

@@ -65,7 +65,7 @@ def arrange(
 
 
 def _fewest_changes(loose: Sequence[Place], wanted: Counter[str]) -> Iterator[tuple[Place, ...]]:
-    """Which of the slices that are there may stay, most first."""
+    """Return which of the slices that are there may stay, most first."""
     for size in range(len(loose), -1, -1):
         for keep in combinations(sorted(loose), size):
             if Counter(place.profile for place in keep) <= wanted:

@@ -218,7 +218,7 @@ def ours(slice_: Slice, records: SliceEntries) -> bool:
 
 
 def in_the_way(slice_: Slice, records: SliceEntries, owner: str, holds: Holds) -> str:
-    """Why this slice cannot be removed for a pod; empty where it can."""
+    """Return why this slice cannot be removed for a pod; empty where it can."""
     if reason := _not_to_be_had(slice_, records, owner, holds):
         return reason
     if records[slice_.place].owner == owner:
@@ -324,7 +324,7 @@ class StaticSlices:
         return tuple(sorted(self._slices))
 
     def show(self, unhealthy: Mapping[str, str]) -> None:
-        """Which cards take no pods."""
+        """Return which cards take no pods."""
         self._unhealthy = unhealthy
 
     def units(self, resource: str) -> list[Unit]:

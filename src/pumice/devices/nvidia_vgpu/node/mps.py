@@ -37,7 +37,7 @@ def user_of(pod: NodePod, container: Container) -> int | str:
 
 
 def refusal(work: Work) -> str:
-    """Why this container cannot have what it was given; empty where it can."""
+    """Return why this container cannot have what it was given; empty where it can."""
     container = work.container
     cards = {device.uuid for device in work.devices if device.slot < 0}
     if len(cards) > 1:

@@ -76,7 +76,7 @@ def _waiting(cycle: Cycle, terms: Terms) -> tuple[list[Job], float]:
 
 
 def _ripe_at(cycle: Cycle, job: Job, terms: Terms) -> float:
-    """When its oldest pod has waited for long enough."""
+    """Return when its oldest pod has waited for long enough."""
     oldest = min(task.created for task in job.pending.values())
     return cycle.now + oldest + terms.interval - cycle.wall
 

@@ -46,7 +46,7 @@ def gang_of(cycle: Cycle, job: Job, named: Task | None = None) -> list[Task]:
 
 
 def refusal_of(cycle: Cycle, job: Job, waiting: Sequence[Task]) -> str:
-    """Why moving pods cannot let it start; empty where it may."""
+    """Return why moving pods cannot let it start; empty where it may."""
     if not waiting:
         return "none of its pods may be tried now: scheduling gates hold them, or the API server refused them a moment ago"
     if job.refusal is not None:

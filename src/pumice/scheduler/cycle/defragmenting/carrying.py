@@ -159,7 +159,8 @@ def hand_over(cycle: Cycle) -> None:
 
 
 def _no_start(cycle: Cycle, plan: Moving) -> str:
-    """Why moving more pods helps those no more that were to start; empty where it does, or where all of them have places."""
+    """Return why moving more pods helps those no more that were to start; empty where it does, or where all of them have
+    places."""
     state = cycle.state
     tasks = {uid: state.tasks.get(uid) for uid in plan.starts}
     if all(task is not None and task.status in READY_STATUSES for task in tasks.values()):
@@ -175,7 +176,7 @@ def _no_start(cycle: Cycle, plan: Moving) -> str:
 
 
 def _overtaken(cycle: Cycle, plan: Moving) -> str:
-    """Why the pods that are moved do not get their places; empty where they may."""
+    """Return why the pods that are moved do not get their places; empty where they may."""
     state = cycle.state
     gone = next((step.target for step in plan.steps[plan.done :] if step.target not in state.ledger.table.row_of), None)
     if gone is not None:
@@ -256,7 +257,7 @@ def go_on(cycle: Cycle) -> None:
 
 
 def _changed(cycle: Cycle, plan: Moving, min_age: float) -> str:
-    """Why the rest does not lead there any more; empty: it does. What it is asked of is the ledger as it is now."""
+    """Return why the rest does not lead there any more; empty: it does. What it is asked of is the ledger as it is now."""
     state = cycle.state
     starting = [state.tasks[uid] for uid in plan.starts]
     below = max(max(task.priority, plan.job.priority) for task in starting)

@@ -1,4 +1,4 @@
-"""Which pods may be moved, why the others stay, and what each costs: a restart, and the work since its last checkpoint.
+"""Pods that may be moved, why the others stay, and what each costs: a restart, and the work since its last checkpoint.
 
 A checkpoint is what the pod's owner claims by an annotation. One in the future, from before the pod's start, or that cannot be
 read is not believed: the work since the start counts as lost.

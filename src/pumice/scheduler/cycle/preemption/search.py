@@ -389,7 +389,7 @@ def _least(values: Numbers, numbers: Numbers) -> Numbers:
 
 
 def _rows(scope: Scope, placer: Placer, preemptor: Preemptor) -> Rows:
-    """Where no filter closes the row for good, and it is large enough when it is empty."""
+    """Return where no filter closes the row for good, and it is large enough when it is empty."""
     task, table = preemptor.task, placer.state.ledger.table
     if scope.inside and task.job is not None:
         own = {table.row_of[own.node] for own in task.job.tasks.values() if own.node in table.row_of}
@@ -415,7 +415,7 @@ def large_enough(placer: Placer, cls: PodClass, rows: Rows) -> NDArray[np.bool_]
 
 
 def _requested(scope: Scope, placer: Placer, task: Task, rows: Rows) -> NDArray[np.bool_]:
-    """Which pods may be asked, as far as their queue tells."""
+    """Return which pods may be asked, as far as their queue tells."""
     occupants, job = placer.occupants, task.job
     queues = occupants.queues[rows]
     own = occupants.numbers.get(job.queue, -2) if job is not None else -2

@@ -153,7 +153,7 @@ def emptied(units: Iterable[Unit]) -> int:
 
 
 def stays(scope: Scope, preemptor: Task, pod: Task) -> str:
-    """Why the pod does not go, whoever else goes; empty when it may."""
+    """Return why the pod does not go, whoever else goes; empty when it may."""
     if not scope.candidate(preemptor, pod):
         return "it is not asked"
     if pod.spared:

@@ -44,7 +44,7 @@ class Plugin(Protocol):
         ...
 
     def problem(self, job: Job, flags: Flags) -> str:
-        """Why it cannot serve the Job."""
+        """Return why it cannot serve the Job."""
         ...
 
 
