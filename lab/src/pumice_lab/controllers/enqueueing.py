@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster, Resource
 from pumice.wire import kinds
 from pumice.wire.objects import holds, selects
-from pumice_lab.controllers import (
-    endpoints,
-    nodes,
-    replicaset,
-    resource_claims,
-    single_steps,
-    statefulset,
-    storage,
-)
+from pumice_lab.controllers import nodes, resource_claims, statefulset, storage
 from pumice_lab.controllers.caches import Caches
-from pumice_lab.controllers.common import View, controller_of, is_deleting, selector_of
+from pumice_lab.controllers.common import View, controller_of, is_deleting
 from pumice_lab.controllers.garbage import Meta, affected_by
 from pumice_lab.controllers.namespaces import ROOT_CA
 
@@ -30,12 +23,26 @@ DOUBTED = Resource("", "", "doubted")  # the queue of objects that may be gone u
 _GATHERED = 0.1  # seconds of pods' changes that are looked at together by whoever selects them
 
 
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The events by which an object is enqueued: whenever it changes (``changed``), for the objects that name it as their
+    controller by this kind (``owner``), and for the pods that its ``selector`` takes."""
+
+    changed: bool = True
+    owner: str = ""
+    selector: Callable[[Mapping[str, Any]], dict[str, Any] | None] | None = None
+
+
 class Enqueuer:
     """``mark`` and ``later`` take a key that is to be looked at, now or in so many seconds."""
 
-    def __init__(self, cluster: Cluster, clock: Clock, mark: Callable[[Key], None], later: Callable[[Key, float], None]) -> None:
-        self._clock, self._put, self._later = clock, mark, later
-        self.caches = Caches(cluster, FULL, self._changed, lambda uid: mark((GARBAGE, uid)), lambda uid: mark((DOUBTED, uid)))
+    def __init__(self, cluster: Cluster, clock: Clock, followed: Mapping[Resource, Followed], mark: Callable[[Key], None],
+                 later: Callable[[Key, float], None]) -> None:  # fmt: skip
+        self._clock, self._followed, self._put, self._later = clock, followed, mark, later
+        self._owners = {how.owner: kind for kind, how in followed.items() if how.owner}
+        self.full = (*(kind for kind, how in followed.items() if how.changed), *FULL)
+        self.caches = Caches(
+            cluster, self.full, self._changed, lambda uid: mark((GARBAGE, uid)), lambda uid: mark((DOUBTED, uid)))  # fmt: skip
         self.selecting = Selecting(lambda name: (
             pod for v in self.caches.in_namespace(name)
             if v.resource == kinds.PODS and (pod := self.caches.get(kinds.PODS, v.metadata.uid))))  # fmt: skip
@@ -53,10 +60,11 @@ class Enqueuer:
             self._later((ORPHANS, name), nodes.QUARANTINE)
 
     def _changed(self, resource: Resource, meta: Meta, obj: dict[str, Any] | None) -> None:
-        if resource in RECONCILED and obj is not None:
+        how = self._followed.get(resource)
+        if how is not None and how.changed and obj is not None:
             self._mark(resource, meta.uid)
-        if resource in SELECTORS:
-            self.selecting.put((resource, meta.uid), meta.namespace, SELECTORS[resource](obj) if obj else None)
+        if how is not None and how.selector is not None:
+            self.selecting.put((resource, meta.uid), meta.namespace, how.selector(obj) if obj else None)
             self._mark(resource, meta.uid)
         if resource == kinds.PODS:
             self._mark_its_node(obj)
@@ -65,7 +73,7 @@ class Enqueuer:
                 if key[1] not in owners:
                     self._later(key, _GATHERED)
         for owner in meta.owner_references:
-            kind = OWNER_KINDS.get(owner.kind)
+            kind = self._owners.get(owner.kind)
             if kind is not None and owner.controller:
                 self._mark(kind, owner.uid)
         if resource == kinds.CONFIGMAPS and meta.name == ROOT_CA and self._published.get(meta.namespace) != meta.resource_version:
@@ -203,18 +211,13 @@ def _labels(pod: View) -> Labels:
     return pod["metadata"].get("labels") or {}
 
 
-# -- The kinds that the controllers look at, as tables ---------------------------------------------------------------
-
-# Whose objects they want whole, whose owners, whose selectors.
+# -- The kinds that are watched ---------------------------------------------------------------------------------------
 
 NODE_LEASES = "kube-node-lease"
 CLAIMING = (kinds.PODS, kinds.RESOURCE_CLAIMS, kinds.RESOURCE_CLAIM_TEMPLATES)
-RECONCILED = (kinds.DEPLOYMENTS, kinds.REPLICA_SETS, kinds.REPLICATION_CONTROLLERS, kinds.DAEMON_SETS, kinds.JOBS,
-              kinds.CRON_JOBS, kinds.STATEFUL_SETS, kinds.NAMESPACES, kinds.CLUSTER_ROLES, single_steps.POLICIES,
-              kinds.RESOURCE_QUOTAS, *single_steps.UNSERVED)  # fmt: skip
-"""Looked at whenever they change."""
-FULL = (*RECONCILED, kinds.PODS, kinds.NODES, kinds.CRDS, kinds.LEASES, kinds.SERVICES, kinds.ENDPOINT_SLICES, kinds.ENDPOINTS,
+FULL = (kinds.PODS, kinds.NODES, kinds.CRDS, kinds.LEASES, kinds.SERVICES, kinds.ENDPOINT_SLICES, kinds.ENDPOINTS,
         kinds.DISRUPTION_BUDGETS, *CLAIMING[1:], statefulset.REVISIONS, *storage.KINDS)  # fmt: skip
+"""Their objects are kept whole, as are those that are reconciled whenever they change."""
 _RBAC, _HOOKS = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
 _CORE = ("configmaps", "secrets", "serviceaccounts", "podtemplates", "limitranges", "events")
 COLLECTED = (
@@ -225,14 +228,3 @@ COLLECTED = (
         (_HOOKS, "validatingwebhookconfigurations"))),
 )  # fmt: skip
 """Beside those: collected with their owners, and emptied with their namespace."""
-OWNER_KINDS = {
-    "ReplicaSet": kinds.REPLICA_SETS, "DaemonSet": kinds.DAEMON_SETS, "Job": kinds.JOBS, "Deployment": kinds.DEPLOYMENTS,
-    "Service": kinds.SERVICES, "ReplicationController": kinds.REPLICATION_CONTROLLERS, "CronJob": kinds.CRON_JOBS,
-    "StatefulSet": kinds.STATEFUL_SETS,
-}  # fmt: skip
-SELECTORS: Mapping[Resource, Callable[[Mapping[str, Any]], dict[str, Any] | None]] = {
-    kinds.SERVICES: endpoints.selector_of, kinds.DISRUPTION_BUDGETS: lambda budget: (budget.get("spec") or {}).get("selector"),
-    kinds.REPLICA_SETS: replicaset.selector_of, kinds.REPLICATION_CONTROLLERS: replicaset.selector_of,
-    kinds.STATEFUL_SETS: selector_of, kinds.JOBS: selector_of,
-}  # fmt: skip
-"""Kinds whose controllers follow the pods that they select."""

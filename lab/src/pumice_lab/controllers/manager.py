@@ -39,8 +39,8 @@ from pumice_lab.controllers import (
     statefulset,
     storage,
 )
-from pumice_lab.controllers.common import Action, Finalize, InOrder, RemoveFolder, controller_of
-from pumice_lab.controllers.enqueueing import COLLECTED, DOUBTED, FULL, GARBAGE, ORPHANS, PUBLISHED, Enqueuer, Key
+from pumice_lab.controllers.common import Action, Finalize, InOrder, RemoveFolder, controller_of, selector_of
+from pumice_lab.controllers.enqueueing import COLLECTED, DOUBTED, GARBAGE, ORPHANS, PUBLISHED, Enqueuer, Followed, Key
 
 log = logging.getLogger("pumice.kube-controllers")
 _WRITES, _WORKERS = 16, 64  # at a time
@@ -64,7 +64,7 @@ class Controllers:
     def __init__(self, settings: ControllersSettings, cluster: Cluster, clock: Clock, rng: random.Random) -> None:
         self.cluster, self.clock, self.roots = cluster, clock, settings.roots
         self.root_ca = settings.ca_certificate.read_text() if settings.ca_certificate else ""
-        self.enqueuer = Enqueuer(cluster, clock, lambda key: self.work.add(*key), self._later)
+        self.enqueuer = Enqueuer(cluster, clock, FOLLOWED, lambda key: self.work.add(*key), self._later)
         self.caches = self.enqueuer.caches
         self.events = EventRecorder(cluster, clock, "kube-controllers", log, counts=True)
         self.performer = Performer(cluster, self.events)
@@ -77,7 +77,7 @@ class Controllers:
         """Why the last pods of a controller were not made, and how often in a row."""
 
     async def run(self, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
-        for resource in (*FULL, *COLLECTED):
+        for resource in (*self.enqueuer.full, *COLLECTED):
             self.caches.watch(resource)
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._work(ready)), asyncio.create_task(self.events.run())]
         stopping = asyncio.create_task(stop.wait())
@@ -139,34 +139,7 @@ class Controllers:
             return storage.reconcile_volume(obj, await self._claim_of(obj), now)
         if controller == kinds.RESOURCE_CLAIMS:
             return resource_claims.reconcile_claim(obj, await self._pods_of(obj))
-        table: dict[Resource, Callable[[], list[Action]]] = {
-            kinds.REPLICA_SETS: lambda: replicaset.reconcile(
-                obj, self._claimed(controller, uid), now, refused=self._why_refused(controller, uid)),
-            kinds.REPLICATION_CONTROLLERS: lambda: replicaset.reconcile(
-                obj, self._claimed(controller, uid), now, controller, self._why_refused(controller, uid)),
-            kinds.DEPLOYMENTS: lambda: deployment.reconcile(obj, self._sets_for(obj), now),
-            kinds.DAEMON_SETS: lambda: daemonset.reconcile(obj, caches.every(kinds.NODES), caches.owned(kinds.PODS, uid), now),
-            kinds.STATEFUL_SETS: lambda: statefulset.reconcile(
-                obj, self._claimed(controller, uid), caches.owned(statefulset.REVISIONS, uid),
-                self._claims_in(obj["metadata"]["namespace"]), now),
-            kinds.CLUSTER_ROLES: lambda: single_steps.reconcile_role(obj, caches.every(kinds.CLUSTER_ROLES)),
-            kinds.RESOURCE_QUOTAS: lambda: single_steps.reconcile_quota(obj),
-            single_steps.POLICIES: lambda: single_steps.reconcile_policy(obj),
-            kinds.CRON_JOBS: lambda: cronjob.reconcile(obj, caches.owned(kinds.JOBS, uid), now),
-            kinds.JOBS: lambda: job.reconcile(obj, self._claimed(controller, uid), now),
-            kinds.SERVICES: lambda: endpoints.reconcile(
-                obj, self._selected(controller, uid), caches.owned(kinds.ENDPOINT_SLICES, uid),
-                caches.named(kinds.ENDPOINTS, obj["metadata"])),
-            kinds.DISRUPTION_BUDGETS: lambda: disruption.reconcile(obj, self._selected(controller, uid), self._scale, now),
-            kinds.PODS: lambda: resource_claims.reconcile_pod(
-                obj, lambda kind, namespace, name: caches.named(kind, {"namespace": namespace, "name": name}),
-                caches.owned(kinds.RESOURCE_CLAIMS, uid)),
-            storage.CLAIMS: lambda: storage.reconcile_claim(obj, caches.every(storage.VOLUMES), caches.every(storage.CLASSES), (
-                pod for pod in caches.every(kinds.PODS) if pod["metadata"]["namespace"] == obj["metadata"]["namespace"]), now),
-            kinds.NODES: lambda: self._look_at_node(obj, now),
-            kinds.NAMESPACES: lambda: namespaces.reconcile(obj, caches.in_namespace(obj["metadata"]["name"]), self.root_ca, now),
-        }
-        return table[controller]() if controller in table else single_steps.reconcile_unserved(controller, obj)
+        return RECONCILERS[controller][0](self, obj, uid, now)
 
     def _look_at_node(self, node: dict[str, Any], now: float) -> list[Action]:
         """A node that never had a lease has no kubelet to wait for (hollow nodes)."""
@@ -338,6 +311,58 @@ class Controllers:
         if due < self._due.get(key, inf):
             self._due[key] = due
             self.work.add_later(*key, seconds)
+
+
+Reconcile = Callable[[Controllers, dict[str, Any], str, float], list[Action]]
+RECONCILERS: Mapping[Resource, tuple[Reconcile, Followed]] = {
+    kinds.DEPLOYMENTS: (lambda c, obj, uid, now: deployment.reconcile(obj, c._sets_for(obj), now), Followed(owner="Deployment")),
+    **{kind: (lambda c, obj, uid, now, kind=kind: replicaset.reconcile(
+                  obj, c._claimed(kind, uid), now, kind, c._why_refused(kind, uid)),
+              Followed(owner=owner, selector=replicaset.selector_of))
+       for kind, owner in ((kinds.REPLICA_SETS, "ReplicaSet"), (kinds.REPLICATION_CONTROLLERS, "ReplicationController"))},
+    kinds.DAEMON_SETS: (
+        lambda c, obj, uid, now: daemonset.reconcile(obj, c.caches.every(kinds.NODES), c.caches.owned(kinds.PODS, uid), now),
+        Followed(owner="DaemonSet")),
+    kinds.JOBS: (lambda c, obj, uid, now: job.reconcile(obj, c._claimed(kinds.JOBS, uid), now),
+                 Followed(owner="Job", selector=selector_of)),
+    kinds.CRON_JOBS: (lambda c, obj, uid, now: cronjob.reconcile(obj, c.caches.owned(kinds.JOBS, uid), now),
+                      Followed(owner="CronJob")),
+    kinds.STATEFUL_SETS: (
+        lambda c, obj, uid, now: statefulset.reconcile(
+            obj, c._claimed(kinds.STATEFUL_SETS, uid), c.caches.owned(statefulset.REVISIONS, uid),
+            c._claims_in(obj["metadata"]["namespace"]), now),
+        Followed(owner="StatefulSet", selector=selector_of)),
+    kinds.NAMESPACES: (
+        lambda c, obj, uid, now: namespaces.reconcile(obj, c.caches.in_namespace(obj["metadata"]["name"]), c.root_ca, now),
+        Followed()),
+    kinds.CLUSTER_ROLES: (lambda c, obj, uid, now: single_steps.reconcile_role(obj, c.caches.every(kinds.CLUSTER_ROLES)),
+                          Followed()),
+    single_steps.POLICIES: (lambda c, obj, uid, now: single_steps.reconcile_policy(obj), Followed()),
+    kinds.RESOURCE_QUOTAS: (lambda c, obj, uid, now: single_steps.reconcile_quota(obj), Followed()),
+    **{kind: (lambda c, obj, uid, now, kind=kind: single_steps.reconcile_unserved(kind, obj), Followed())
+       for kind in single_steps.UNSERVED},
+    kinds.SERVICES: (
+        lambda c, obj, uid, now: endpoints.reconcile(
+            obj, c._selected(kinds.SERVICES, uid), c.caches.owned(kinds.ENDPOINT_SLICES, uid),
+            c.caches.named(kinds.ENDPOINTS, obj["metadata"])),
+        Followed(changed=False, owner="Service", selector=endpoints.selector_of)),
+    kinds.DISRUPTION_BUDGETS: (
+        lambda c, obj, uid, now: disruption.reconcile(obj, c._selected(kinds.DISRUPTION_BUDGETS, uid), c._scale, now),
+        Followed(changed=False, selector=lambda budget: (budget.get("spec") or {}).get("selector"))),
+    kinds.PODS: (
+        lambda c, obj, uid, now: resource_claims.reconcile_pod(
+            obj, lambda kind, namespace, name: c.caches.named(kind, {"namespace": namespace, "name": name}),
+            c.caches.owned(kinds.RESOURCE_CLAIMS, uid)),
+        Followed(changed=False)),
+    storage.CLAIMS: (
+        lambda c, obj, uid, now: storage.reconcile_claim(
+            obj, c.caches.every(storage.VOLUMES), c.caches.every(storage.CLASSES),
+            (pod for pod in c.caches.every(kinds.PODS) if pod["metadata"]["namespace"] == obj["metadata"]["namespace"]), now),
+        Followed(changed=False)),
+    kinds.NODES: (lambda c, obj, uid, now: c._look_at_node(obj, now), Followed(changed=False)),
+}  # fmt: skip
+"""By kind, what is decided of an object, and the events after which it is looked at."""
+FOLLOWED = {kind: how for kind, (_, how) in RECONCILERS.items()}
 
 
 def _namespace(action: Action) -> str:
