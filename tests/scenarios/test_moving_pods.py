@@ -23,8 +23,7 @@ from pumice.model.errors import BadInput
 from pumice.ports.cluster import ApiError
 from pumice.scheduler.cycle.defragmenting.asking import Limits
 from pumice.scheduler.explaining.moves import ForCards, ForGroup, ForPod, Goal
-from pumice.simulation.moving import Answer, HeldCard, Place, planned
-from pumice.simulation.rest_of_plan import Outlook, outlook
+from pumice.simulation.moving import Answer, HeldCard, Outlook, Place, outlook, planned
 from pumice.wire import kinds, names, volcano
 from pumice.wire.held_places import HeldPlace, render_held_places
 from pumice.wire.times import stamp

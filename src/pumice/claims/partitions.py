@@ -1,4 +1,4 @@
-"""Cards that are partitioned for claims: what a place there would leave for larger ones (``pumice.model.remaining``).
+"""Cards that are partitioned for claims: what a place there would leave for larger ones (``pumice.model.cards``).
 
 A card is a counter set, and a place is a device that draws on it for one claim alone. Cards with equal counters and places are
 one ``Layout``, whatever their devices are called: what was found for one of them holds for all. Layouts of drivers that count
@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from pumice.claims.objects import Amount, Counter, CounterConsumption, Device, DeviceID, ResourceSlice, plain
-from pumice.model.remaining import remaining
+from pumice.model.cards import remaining
 
 STEPS: Final = 20_000
 """Places that are tried to value those of one state, at most; an idle card of NVIDIA's models takes a quarter of it."""

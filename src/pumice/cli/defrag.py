@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from pumice.cli.cluster_snapshot import ClusterSnapshot
     from pumice.scheduler.cycle.defragmenting.asking import Limits
     from pumice.scheduler.explaining.moves import Goal
-    from pumice.simulation.moving import Answer, Place
-    from pumice.simulation.rest_of_plan import Outlook
+    from pumice.simulation.moving import Answer, Outlook, Place
 
 app = flags.App(group=True, help="Move running pods so that a waiting one starts, or cards come free.",
                 epilog="Example: pumice defrag plan --for research/trainer-0")  # fmt: skip
@@ -98,7 +97,7 @@ def apply(
     from pumice.cli.cluster_snapshot import engine_of
     from pumice.cli.daemon import access_to_ask
     from pumice.cli.snapshot_source import Source, refreshed, take_snapshot
-    from pumice.simulation.rest_of_plan import outlook
+    from pumice.simulation.moving import outlook
 
     goal, limits = goal_of(wanted, free_cards, model), limits_of(max_moves, min_age)
     source = Source(kubeconfig=kubeconfig, scheduler_names=tuple(scheduler_name or ()))

@@ -41,7 +41,7 @@ class Board(Protocol):
         ...
 
     def left(self, state: Any) -> float:
-        """Return what such a card can be expected to serve still (``pumice.model.remaining``)."""
+        """Return what such a card can be expected to serve still (``pumice.model.cards``)."""
         ...
 
 

@@ -8,10 +8,21 @@ from itertools import repeat
 
 from pumice.model.cards import Allocation
 from pumice.scheduler.cycle.defragmenting.asking import Limits, Stays
+from pumice.scheduler.cycle.defragmenting.movers import Mover, mover
 from pumice.scheduler.cycle.defragmenting.search import FreeCard
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.explaining.moves import Goal, Question, question
-from pumice.simulation.rehearsal import Moved, Objects, Played, Wanted, beside, cards_by_node, rehearse
+from pumice.simulation.rehearsal import (
+    PAUSE,
+    Moved,
+    Objects,
+    Played,
+    Rehearsal,
+    Wanted,
+    beside,
+    cards_by_node,
+    rehearse,
+)
 
 REHEARSED = 24
 """Plans that are rehearsed at most."""
@@ -197,3 +208,64 @@ def _place_for(move: MoveView) -> Wanted:
 
 def _uuids(place: Place) -> tuple[str, ...]:
     return tuple(dict.fromkeys(held.uuid for held in place.cards))
+
+
+# -- The rest of a plan before its next step: the engine plays it once more from the world as it is now ----------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """``reached``: no more need be moved. ``why`` the rest does not lead to the goal any more; empty: it does."""
+
+    reached: bool = False
+    why: str = ""
+
+
+def outlook(make: Callable[[], Engine], objects: Objects, now: float, plan: Answer, done: int, moved: Sequence[str],
+            limits: Limits) -> Outlook:  # fmt: skip
+    """``make``: an engine that has seen the objects, in which the places that the plan holds are open. ``done``: moves that were
+    carried out, ``moved``: uids of the pods that were made anew by them."""
+    frees = [(free.node, free.uuid) for free in plan.frees]
+    there = Rehearsal(make(), now, objects)
+    if _placed(there, [*(start.uid for start in plan.starts), *moved]) and not there.busy(frees):
+        return Outlook(reached=True)
+    engine, rest = make(), plan.moves[done:]
+    starting = [engine.state.tasks[start.uid] for start in plan.starts if start.uid in engine.state.tasks]
+    below = max((max(task.priority, task.job.priority) for task in starting if task.job is not None), default=None)
+    for move in rest:
+        task = engine.state.tasks.get(move.uid)
+        found = "it is gone" if task is None else mover(engine.state, task, now, limits.min_age, below)
+        if not isinstance(found, Mover):
+            return Outlook(why=f"{move.pod} is moved no more: {found}")
+    stage = Rehearsal(engine, now, objects, held_during(plan, done))
+    moved = list(moved)
+    for step, move in enumerate(rest, done):
+        stage.hold(held_during(plan, step))
+        run = stage.world.restart(move.uid)
+        stage.world.settle(PAUSE)
+        moved.append(run.pod.metadata.uid)
+        if why := _differs(stage, move, run.node, moved[-1]):
+            return Outlook(why=why)
+    if stage.busy(frees):
+        return Outlook(why="somebody would hold the cards that shall come free")
+    stage.hold(held_at_the_end(plan, len(plan.moves)))
+    stage.world.settle(PAUSE)
+    if not _placed(stage, [start.uid for start in plan.starts]):
+        return Outlook(why=f"{plan.goal} would not start")
+    return Outlook() if _placed(stage, moved) else Outlook(why="a pod that is moved would be left without a place")
+
+
+def _placed(stage: Rehearsal, uids: Sequence[str]) -> bool:
+    """Return whether they all have places; who is gone needs none."""
+    there = {run.pod.metadata.uid: run.node for run in stage.world.runs_alive()}
+    return all(there.get(uid, "gone") for uid in uids)
+
+
+def _differs(stage: Rehearsal, move: MoveView, node: str, uid: str) -> str:
+    """Return why a pod would not go where the plan says; empty where it does."""
+    if move.waits:
+        return ""
+    if not node:
+        return f"{move.pod} would find no place"
+    same = place_of(node, stage.held(uid)) == move.target
+    return "" if same else f"{move.pod} would go to {node}, elsewhere than planned"

@@ -102,7 +102,7 @@ NAMES_NPUS = """
     apps/doctor/cluster/configuration apps/doctor/cluster/look apps/node/npu_metrics audit/auditor cli/burn cli/main
     devices/convert/config_maps devices/disabled_types devices/layout devices/lint/__init__ devices/lint/devices metrics/npu
     model/cards
-    model/errors model/hardware/npu model/remaining ports/slices scheduler/cycle/status
+    model/errors model/hardware/npu ports/slices scheduler/cycle/status
     admission/tenants apps/controller/share_hours controllers/claimed_shares controllers/job/plugins/frameworks
 """
 """The modules that know of NPUs, beside their folders and the words: their driver and its port, facts of chips, an auditor that

@@ -314,12 +314,21 @@ class Controllers:
 
 
 Reconcile = Callable[[Controllers, dict[str, Any], str, float], list[Action]]
+
+
+def _replicas_of(kind: Resource) -> Reconcile:
+    return lambda c, obj, uid, now: replicaset.reconcile(obj, c._claimed(kind, uid), now, kind, c._why_refused(kind, uid))
+
+
+def _unserved(kind: Resource) -> Reconcile:
+    return lambda c, obj, uid, now: single_steps.reconcile_unserved(kind, obj)
+
+
 RECONCILERS: Mapping[Resource, tuple[Reconcile, Followed]] = {
     kinds.DEPLOYMENTS: (lambda c, obj, uid, now: deployment.reconcile(obj, c._sets_for(obj), now), Followed(owner="Deployment")),
-    **{kind: (lambda c, obj, uid, now, kind=kind: replicaset.reconcile(
-                  obj, c._claimed(kind, uid), now, kind, c._why_refused(kind, uid)),
-              Followed(owner=owner, selector=replicaset.selector_of))
-       for kind, owner in ((kinds.REPLICA_SETS, "ReplicaSet"), (kinds.REPLICATION_CONTROLLERS, "ReplicationController"))},
+    kinds.REPLICA_SETS: (_replicas_of(kinds.REPLICA_SETS), Followed(owner="ReplicaSet", selector=replicaset.selector_of)),
+    kinds.REPLICATION_CONTROLLERS: (_replicas_of(kinds.REPLICATION_CONTROLLERS),
+                                    Followed(owner="ReplicationController", selector=replicaset.selector_of)),
     kinds.DAEMON_SETS: (
         lambda c, obj, uid, now: daemonset.reconcile(obj, c.caches.every(kinds.NODES), c.caches.owned(kinds.PODS, uid), now),
         Followed(owner="DaemonSet")),
@@ -339,8 +348,7 @@ RECONCILERS: Mapping[Resource, tuple[Reconcile, Followed]] = {
                           Followed()),
     single_steps.POLICIES: (lambda c, obj, uid, now: single_steps.reconcile_policy(obj), Followed()),
     kinds.RESOURCE_QUOTAS: (lambda c, obj, uid, now: single_steps.reconcile_quota(obj), Followed()),
-    **{kind: (lambda c, obj, uid, now, kind=kind: single_steps.reconcile_unserved(kind, obj), Followed())
-       for kind in single_steps.UNSERVED},
+    **{kind: (_unserved(kind), Followed()) for kind in single_steps.UNSERVED},
     kinds.SERVICES: (
         lambda c, obj, uid, now: endpoints.reconcile(
             obj, c._selected(kinds.SERVICES, uid), c.caches.owned(kinds.ENDPOINT_SLICES, uid),
@@ -362,7 +370,7 @@ RECONCILERS: Mapping[Resource, tuple[Reconcile, Followed]] = {
     kinds.NODES: (lambda c, obj, uid, now: c._look_at_node(obj, now), Followed(changed=False)),
 }  # fmt: skip
 """By kind, what is decided of an object, and the events after which it is looked at."""
-FOLLOWED = {kind: how for kind, (_, how) in RECONCILERS.items()}
+FOLLOWED: Mapping[Resource, Followed] = {kind: how for kind, (_, how) in RECONCILERS.items()}
 
 
 def _namespace(action: Action) -> str:

@@ -39,10 +39,9 @@ from pumice.devices.protocol import (
     Tunables,
 )
 from pumice.devices.settings import Settings
-from pumice.model.cards import Allocation, Card, ContainerDevice, Usage
+from pumice.model.cards import Allocation, Card, ContainerDevice, Usage, remaining
 from pumice.model.hardware.npu import NpuChip
 from pumice.model.refusal import FitError, Refusal, Short
-from pumice.model.remaining import remaining
 from pumice.wire import names
 from pumice.wire.ascend_hami import (
     COMMON_KEYS,

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from pumice.devices.protocol import SlotView
-from pumice.model.cards import Slot, Usage
-from pumice.model.remaining import remaining
+from pumice.model.cards import Slot, Usage, remaining
 from pumice.wire.device_config import MOST_SLOTS
 
 Choice = tuple[int, int]
