@@ -161,9 +161,6 @@ class Controllers:
         found = [*self.caches.owned(kinds.PODS, uid), *self._selected(resource, uid)]
         return list({pod["metadata"]["uid"]: pod for pod in found}.values())
 
-    def _why_refused(self, controller: Resource, uid: str) -> str:
-        return self._refused.get((controller, uid), ("", 0))[0]
-
     def _sets_for(self, deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Its ReplicaSets, and those of its namespace that nobody owns."""
         meta = deployment["metadata"]
@@ -317,7 +314,8 @@ Reconcile = Callable[[Controllers, dict[str, Any], str, float], list[Action]]
 
 
 def _replicas_of(kind: Resource) -> Reconcile:
-    return lambda c, obj, uid, now: replicaset.reconcile(obj, c._claimed(kind, uid), now, kind, c._why_refused(kind, uid))
+    return lambda c, obj, uid, now: replicaset.reconcile(
+        obj, c._claimed(kind, uid), now, kind, c._refused.get((kind, uid), ("", 0))[0])  # fmt: skip
 
 
 def _unserved(kind: Resource) -> Reconcile:
@@ -329,9 +327,8 @@ RECONCILERS: Mapping[Resource, tuple[Reconcile, Followed]] = {
     kinds.REPLICA_SETS: (_replicas_of(kinds.REPLICA_SETS), Followed(owner="ReplicaSet", selector=replicaset.selector_of)),
     kinds.REPLICATION_CONTROLLERS: (_replicas_of(kinds.REPLICATION_CONTROLLERS),
                                     Followed(owner="ReplicationController", selector=replicaset.selector_of)),
-    kinds.DAEMON_SETS: (
-        lambda c, obj, uid, now: daemonset.reconcile(obj, c.caches.every(kinds.NODES), c.caches.owned(kinds.PODS, uid), now),
-        Followed(owner="DaemonSet")),
+    kinds.DAEMON_SETS: (lambda c, obj, uid, now: daemonset.reconcile(
+        obj, c.caches.every(kinds.NODES), c.caches.owned(kinds.PODS, uid), now), Followed(owner="DaemonSet")),
     kinds.JOBS: (lambda c, obj, uid, now: job.reconcile(obj, c._claimed(kinds.JOBS, uid), now),
                  Followed(owner="Job", selector=selector_of)),
     kinds.CRON_JOBS: (lambda c, obj, uid, now: cronjob.reconcile(obj, c.caches.owned(kinds.JOBS, uid), now),
@@ -339,13 +336,11 @@ RECONCILERS: Mapping[Resource, tuple[Reconcile, Followed]] = {
     kinds.STATEFUL_SETS: (
         lambda c, obj, uid, now: statefulset.reconcile(
             obj, c._claimed(kinds.STATEFUL_SETS, uid), c.caches.owned(statefulset.REVISIONS, uid),
-            c._claims_in(obj["metadata"]["namespace"]), now),
-        Followed(owner="StatefulSet", selector=selector_of)),
-    kinds.NAMESPACES: (
-        lambda c, obj, uid, now: namespaces.reconcile(obj, c.caches.in_namespace(obj["metadata"]["name"]), c.root_ca, now),
-        Followed()),
-    kinds.CLUSTER_ROLES: (lambda c, obj, uid, now: single_steps.reconcile_role(obj, c.caches.every(kinds.CLUSTER_ROLES)),
-                          Followed()),
+            c._claims_in(obj["metadata"]["namespace"]), now), Followed(owner="StatefulSet", selector=selector_of)),
+    kinds.NAMESPACES: (lambda c, obj, uid, now: namespaces.reconcile(
+        obj, c.caches.in_namespace(obj["metadata"]["name"]), c.root_ca, now), Followed()),
+    kinds.CLUSTER_ROLES: (
+        lambda c, obj, uid, now: single_steps.reconcile_role(obj, c.caches.every(kinds.CLUSTER_ROLES)), Followed()),
     single_steps.POLICIES: (lambda c, obj, uid, now: single_steps.reconcile_policy(obj), Followed()),
     kinds.RESOURCE_QUOTAS: (lambda c, obj, uid, now: single_steps.reconcile_quota(obj), Followed()),
     **{kind: (_unserved(kind), Followed()) for kind in single_steps.UNSERVED},
@@ -360,8 +355,7 @@ RECONCILERS: Mapping[Resource, tuple[Reconcile, Followed]] = {
     kinds.PODS: (
         lambda c, obj, uid, now: resource_claims.reconcile_pod(
             obj, lambda kind, namespace, name: c.caches.named(kind, {"namespace": namespace, "name": name}),
-            c.caches.owned(kinds.RESOURCE_CLAIMS, uid)),
-        Followed(changed=False)),
+            c.caches.owned(kinds.RESOURCE_CLAIMS, uid)), Followed(changed=False)),
     storage.CLAIMS: (
         lambda c, obj, uid, now: storage.reconcile_claim(
             obj, c.caches.every(storage.VOLUMES), c.caches.every(storage.CLASSES),
@@ -369,8 +363,8 @@ RECONCILERS: Mapping[Resource, tuple[Reconcile, Followed]] = {
         Followed(changed=False)),
     kinds.NODES: (lambda c, obj, uid, now: c._look_at_node(obj, now), Followed(changed=False)),
 }  # fmt: skip
-"""By kind, what is decided of an object, and the events after which it is looked at."""
 FOLLOWED: Mapping[Resource, Followed] = {kind: how for kind, (_, how) in RECONCILERS.items()}
+"""By kind, the events after which an object is looked at."""
 
 
 def _namespace(action: Action) -> str:
