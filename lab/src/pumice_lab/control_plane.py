@@ -22,7 +22,7 @@ log = logging.getLogger("pumice.cluster")
 
 
 class ControlPlane(Protocol):
-    """``server`` is the URL that clients use."""
+    """The API server of a cluster that runs. ``server`` is the URL that clients use."""
 
     server: str
 

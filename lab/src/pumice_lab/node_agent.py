@@ -55,7 +55,8 @@ LEAVING = 10.0
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """``directory`` is the node's folder in the data dir, ``machine`` its emulated machine (empty: the real cards)."""
+    """The settings of the process of one node. ``directory`` is the node's folder in the data dir, ``machine`` its emulated
+    machine (empty: the real cards)."""
 
     node: str
     address: str

@@ -25,7 +25,8 @@ _AGAIN = 5.0
 
 
 class ServiceProxy:
-    """``network``: None where pods share the machine's, in which no cluster address leads anywhere."""
+    """The proxy of Services on this machine. ``network``: None where pods share the machine's, in which no cluster address
+    leads anywhere."""
 
     def __init__(self, cluster: Cluster, clock: Clock, rng: random.Random, names: PodNames,
                  network: RoutedNetwork | None) -> None:

@@ -46,7 +46,8 @@ def pids_on(card: str) -> list[int]:
 
 
 class MpsPrograms:
-    """``program``: the control program, by name or path; ``patience``: how many seconds a command may take."""
+    """The programs of MPS on this machine. ``program``: the control program, by name or path; ``patience``: how many seconds a
+    command may take."""
 
     def __init__(self, root: Path, program: str = PROGRAM, patience: float = PATIENCE) -> None:
         self._root, self._program, self._patience = root, program, patience

@@ -16,7 +16,8 @@ LOCK = ".lock"
 
 
 class Segments:
-    """``size`` bounds all files of the folder, those of runs before among them. Everything raises OSError."""
+    """A folder of files whose oldest ones go. ``size`` bounds all files of the folder, those of runs before among them.
+    Everything raises OSError."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.folder, self.size = folder, size

@@ -40,8 +40,8 @@ class Stopped(Exception):
 
 @dataclass(slots=True)
 class Mover:
-    """``again``: a look at the rest of the plan, from the world as it is without what we hold, after so many moves that made pods
-    with these uids. ``now``: the time of day. ``run``: a name that no other run has."""
+    """The execution of a plan of moves. ``again``: a look at the rest of the plan, from the world as it is without what we
+    hold, after so many moves that made pods with these uids. ``now``: the time of day. ``run``: a name that no other run has."""
 
     kube: Cluster
     again: Callable[[int, Sequence[str]], Awaitable[Outlook]]

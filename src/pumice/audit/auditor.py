@@ -264,8 +264,8 @@ DECIDED, SERVER_TYPE = "huawei.com/npu-core", "servertype"
 
 
 class Chip(NamedTuple):
-    """``cpus``: AI CPUs of a chip by its AI cores. ``templates``: AI cores and AI CPUs of a slice. ``media``: those that take all
-    media units, and those that take none."""
+    """A model of chip as the auditor knows it. ``cpus``: AI CPUs of a chip by its AI cores. ``templates``: AI cores and AI
+    CPUs of a slice. ``media``: those that take all media units, and those that take none."""
 
     cpus: dict[int, int]
     templates: dict[str, tuple[int, int]]

@@ -16,7 +16,7 @@ Element = tuple[tuple[Any, ...], list[Callable[[], Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Macro:
-    """``names``: how many variables it declares."""
+    """A macro of CEL. ``names``: how many variables it declares."""
 
     names: int
     fold: Callable[[Iterable[Element]], Any]

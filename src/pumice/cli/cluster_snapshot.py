@@ -68,7 +68,7 @@ SLICES: Mapping[str, type[Any] | None] = {
 
 @dataclass(slots=True)
 class ClusterSnapshot:
-    """``decisions`` is what an engine decided on it when it was written; ``now`` is that time."""
+    """A snapshot of a cluster. ``decisions`` is what an engine decided on it when it was written; ``now`` is that time."""
 
     now: float = 0.0
     scheduler_conf: str = DEFAULT_CONF

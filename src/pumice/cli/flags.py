@@ -128,8 +128,8 @@ class Parameter(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Command:
-    """``run``: nothing of a group, which has ``below``. ``lenient``: words that nobody knows are the function's own.
-    ``program``: the first word that is no option begins somebody else's command line."""
+    """A command, or a group of them. ``run``: nothing of a group, which has ``below``. ``lenient``: words that nobody knows
+    are the function's own. ``program``: the first word that is no option begins somebody else's command line."""
 
     run: Callable[..., None] | None
     help: str = ""
@@ -167,7 +167,7 @@ class _Row:
 
 
 class App:
-    """``group``: the commands have names even where there is one alone."""
+    """The commands of a module. ``group``: the commands have names even where there is one alone."""
 
     def __init__(self, help: str = "", epilog: str = "", group: bool = False) -> None:
         self.help, self.epilog, self.group = help, epilog, group

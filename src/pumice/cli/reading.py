@@ -31,7 +31,8 @@ class Mistake(Exception):
 
 
 class HelpWanted(Exception):
-    """``words``: of the command below the one that was called. ``unasked``: nothing was written, and something must be."""
+    """Help was asked for, or has to be shown. ``words``: of the command below the one that was called. ``unasked``: nothing
+    was written, and something must be."""
 
     def __init__(self, command: Command, words: Sequence[str], unasked: bool = False) -> None:
         self.command, self.words, self.unasked = command, words, unasked

@@ -71,7 +71,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class PluginCommand:
-    """``pumice device-plugin <word>`` or ``pumice dra-driver <word>``.
+    """A command of a device type: ``pumice device-plugin <word>`` or ``pumice dra-driver <word>``.
 
     ``module`` has a function of that name, or ``function``. ``upstream``: flags are taken as upstream's plugin spells them,
     too."""

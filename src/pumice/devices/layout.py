@@ -46,8 +46,8 @@ class Board(Protocol):
 
 
 class Want(Struct, frozen=True):
-    """``size``: the gain of serving it. ``where``: numbers of the cards that it may have; None: all. ``must``: it comes before
-    all that need not be, whatever their sizes."""
+    """A wish for a part of a card. ``size``: the gain of serving it. ``where``: numbers of the cards that it may have; None:
+    all. ``must``: it comes before all that need not be, whatever their sizes."""
 
     need: Hashable
     size: int

@@ -110,7 +110,8 @@ def _uid(meta: Metadata) -> str:
 
 @dataclass(slots=True)
 class ObjectCache(Generic[T]):
-    """``key`` tells the objects of one owner apart: with a name, whoever takes the name of another one has replaced it."""
+    """The objects of a watch by owner. ``key`` tells the objects of one owner apart: with a name, whoever takes the name of
+    another one has replaced it."""
 
     key: Callable[[Metadata], str] = _uid
     objects: dict[str, T] = field(default_factory=dict)

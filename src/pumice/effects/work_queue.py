@@ -33,8 +33,8 @@ Key = tuple[Any, str]
 
 @dataclass(slots=True)
 class WorkQueue:
-    """``reconcile`` is called with a kind and a key; while it runs, the same key may be added again and waits. While
-    ``others_busy`` says that the API server has more urgent work from elsewhere, what may be put off is put off."""
+    """A work queue of keys. ``reconcile`` is called with a kind and a key; while it runs, the same key may be added again and
+    waits. While ``others_busy`` says that the API server has more urgent work from elsewhere, what may be put off is put off."""
 
     clock: Clock
     rng: Random

@@ -78,7 +78,7 @@ class Notes:
 
 
 class Doorway:
-    """``notes`` is None where no journal is kept; then it costs a call."""
+    """The one entry to the engine, which the journal hears. ``notes`` is None where no journal is kept; then it costs a call."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

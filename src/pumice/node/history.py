@@ -60,7 +60,8 @@ class _Ring:
 
 @dataclass(slots=True)
 class History:
-    """``add`` is called each ``EVERY`` seconds. ``left_out`` counts shares of the last round for which there was no room."""
+    """The use of cards over time. ``add`` is called each ``EVERY`` seconds. ``left_out`` counts shares of the last round for
+    which there was no room."""
 
     left_out: int = 0
     _round: int = 0

@@ -63,7 +63,8 @@ Step = Make | Fill | Create | Drain | Remove
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``entries`` are written before the first step; each step then says what becomes of its own."""
+    """A plan of slices to make and remove. ``entries`` are written before the first step; each step then says what becomes of
+    its own."""
 
     entries: Entries
     steps: tuple[Step, ...] = ()

@@ -173,7 +173,7 @@ class Vnpu:
 
 
 class Vnpus(Protocol):
-    """``chip`` is a card's UUID. Raises NpuRefused on whatever the driver does not do."""
+    """The slices of an NPU. ``chip`` is a card's UUID. Raises NpuRefused on whatever the driver does not do."""
 
     def list(self, chip: str) -> tuple[Vnpu, ...]:
         """The slices that exist now, whoever created them, in the order of the ids."""

@@ -23,7 +23,7 @@ Pool = tuple[str, str]
 
 
 class PlayedClaims:
-    """``known`` is what the engine knows of claims, and is told each one that is written."""
+    """The claims of a simulation. ``known`` is what the engine knows of claims, and is told each one that is written."""
 
     def __init__(self, known: DeviceClaims, objects: Mapping[str, list[Json]]) -> None:
         self.known = known

@@ -93,7 +93,7 @@ class FreeView:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """``lost``: seconds of work; ``budgets``: PodDisruptionBudgets that count a moved pod."""
+    """The cost of a plan of moves. ``lost``: seconds of work; ``budgets``: PodDisruptionBudgets that count a moved pod."""
 
     restarts: int
     lost: int
@@ -102,7 +102,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``reached``: the goal is met without a move. ``fewest``: no plan of fewer moves was left untried."""
+    """The answer of `pumice defrag`. ``reached``: the goal is met without a move. ``fewest``: no plan of fewer moves was left
+    untried."""
 
     goal: str
     summary: str
@@ -215,7 +216,8 @@ def _uuids(place: Place) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """``reached``: no more need be moved. ``why`` the rest does not lead to the goal any more; empty: it does."""
+    """The prospect of the rest of a plan. ``reached``: no more need be moved. ``why`` the rest does not lead to the goal any
+    more; empty: it does."""
 
     reached: bool = False
     why: str = ""

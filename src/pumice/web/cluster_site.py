@@ -22,8 +22,8 @@ ABSENT = "404 "
 
 @dataclass(slots=True)
 class ClusterSite:
-    """``limits``: what of the cluster whoever looks does not see. ``quotes``: he may read the configuration, of whose text
-    remarks quote a part."""
+    """The site of a cluster. ``limits``: what of the cluster whoever looks does not see. ``quotes``: he may read the
+    configuration, of whose text remarks quote a part."""
 
     following: Following
     pages: Views

@@ -19,8 +19,8 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """``lines`` are the points of each line without a gap, as SVG writes them; ``limit_y`` is where the limit lies; ``rows`` are
-    (Unix seconds, words), the newest first."""
+    """A chart. ``lines`` are the points of each line without a gap, as SVG writes them; ``limit_y`` is where the limit lies;
+    ``rows`` are (Unix seconds, words), the newest first."""
 
     title: str
     label: str
@@ -76,7 +76,8 @@ WIDTH = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """``kind``: share, leaving, slot (free room of a card that is cut) or used; ``colour`` is a number below COLOURS."""
+    """A segment of a bar. ``kind``: share, leaving, slot (free room of a card that is cut) or used; ``colour`` is a number
+    below COLOURS."""
 
     x: float
     width: float
@@ -87,7 +88,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """``full`` is where 100 % lie, WIDTH where nothing is beyond. ``label`` says in words what the picture shows."""
+    """A bar. ``full`` is where 100 % lie, WIDTH where nothing is beyond. ``label`` says in words what the picture shows."""
 
     label: str
     segments: tuple[Segment, ...]

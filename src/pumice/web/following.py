@@ -38,7 +38,8 @@ KEPT, LONGEST = 500, 400
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``kind`` is what it is about (pod, node, card, queue, podgroup), ``name`` which one; ``at`` in Unix seconds."""
+    """A change that the page lists. ``kind`` is what it is about (pod, node, card, queue, podgroup), ``name`` which one;
+    ``at`` in Unix seconds."""
 
     at: float
     kind: str
@@ -105,7 +106,8 @@ class WallClock:
 
 @dataclass(slots=True)
 class Following:
-    """``configured`` reads the configuration. ``version`` rises with every change that a page may show."""
+    """The state of the cluster, followed by watches. ``configured`` reads the configuration. ``version`` rises with every
+    change that a page may show."""
 
     cluster: Cluster
     configured: Callable[[Cluster], Awaitable[Configuration]]

@@ -29,7 +29,8 @@ LONGEST = 200
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """``token`` is the one secret; ``names`` are what a Host header may name beside addresses of this machine alone."""
+    """The guard of the page. ``token`` is the one secret; ``names`` are what a Host header may name beside addresses of this
+    machine alone."""
 
     token: str
     names: frozenset[str] = frozenset({"localhost"})

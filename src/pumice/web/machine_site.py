@@ -120,7 +120,7 @@ LONGEST_QUERY = 200
 
 @dataclass(slots=True)
 class MachineSite:
-    """``look`` reads driver, bookings and regions; it may take its time, and raise PumiceError."""
+    """The site of a machine. ``look`` reads driver, bookings and regions; it may take its time, and raise PumiceError."""
 
     name: str
     look: Callable[[], Looked]

@@ -48,7 +48,7 @@ class NodeUse:
 
 @dataclass(slots=True)
 class Monitors:
-    """``stream`` is None where the cluster has no such way."""
+    """The monitors' pages. ``stream`` is None where the cluster has no such way."""
 
     cluster: Cluster
     clock: Clock

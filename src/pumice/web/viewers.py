@@ -48,7 +48,7 @@ class RightsCache:
 
 @dataclass(slots=True)
 class Viewers:
-    """``configured`` reads the scheduler's configuration by the page's own account."""
+    """The engines by rights of viewers. ``configured`` reads the scheduler's configuration by the page's own account."""
 
     cluster: Cluster
     configured: Callable[[Cluster], Awaitable[Configuration]]

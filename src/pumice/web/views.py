@@ -67,7 +67,7 @@ class Pages:
 
 @dataclass(slots=True)
 class Views:
-    """``views`` by the last word of the URL's path."""
+    """The views of a cluster. ``views`` by the last word of the URL's path."""
 
     following: Following
     monitors: Monitors

@@ -39,7 +39,8 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """``profiles`` is None where nothing is read from labels; ``others`` are enabled sources that are not served here."""
+    """The configuration of network discovery. ``profiles`` is None where nothing is read from labels; ``others`` are enabled
+    sources that are not served here."""
 
     profiles: tuple[Profile, ...] | None = None
     others: tuple[str, ...] = ()

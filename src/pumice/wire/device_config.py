@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class MigInstances(Struct, frozen=True):
-    """``count`` instances of one profile of ``memory`` MiB each."""
+    """A row of a MIG geometry: ``count`` instances of one profile of ``memory`` MiB each."""
 
     name: str
     memory: int

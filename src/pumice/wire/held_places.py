@@ -19,8 +19,8 @@ _RUN: Final = ", run "
 
 
 class HeldPlace(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """``until``: in RFC 3339. ``pod``: the uid of who has the place, or, with ``controller``, of the one that leaves so that the
-    controller of that uid makes it anew; without both nobody has it."""
+    """A held place as the node says it. ``until``: in RFC 3339. ``pod``: the uid of who has the place, or, with
+    ``controller``, of the one that leaves so that the controller of that uid makes it anew; without both nobody has it."""
 
     cards: tuple[str, ...]
     until: str

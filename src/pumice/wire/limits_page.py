@@ -50,10 +50,10 @@ class GrantedCard(Struct, frozen=True):
 
 
 class LimitsPage(Struct, frozen=True):
-    """``cards`` in the container's NVML order; what else it sees was not granted. ``region``: the container's path of its region.
-    ``lifted``: the core limits are off for now. ``priority``: 0 high, 1 low, as granted; None on a page of before. ``held``: the
-    percent of its cards' time that it keeps while more important work runs there; 0: all of it. ``burst``: the percent that its
-    neighbours leave it beyond its cores; 0: none."""
+    """The limits page of a container. ``cards`` in the container's NVML order; what else it sees was not granted. ``region``:
+    the container's path of its region. ``lifted``: the core limits are off for now. ``priority``: 0 high, 1 low, as granted;
+    None on a page of before. ``held``: the percent of its cards' time that it keeps while more important work runs there; 0:
+    all of it. ``burst``: the percent that its neighbours leave it beyond its cores; 0: none."""
 
     cards: tuple[GrantedCard, ...]
     region: str

@@ -104,7 +104,7 @@ def node_labels(kind: str, driver: str, cores: int) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """``template`` is empty where whole chips are given."""
+    """The assignment of chips in an annotation. ``template`` is empty where whole chips are given."""
 
     chips: tuple[int, ...]
     template: str = ""

@@ -56,7 +56,7 @@ class NodeConfig(Struct, frozen=True):
 
 
 class NpuNodeEntry(Struct, frozen=True):
-    """``shares``: pods of one card, 0 for as many as it has smallest templates."""
+    """The entry of a node with NPUs. ``shares``: pods of one card, 0 for as many as it has smallest templates."""
 
     soft: bool = False
     shares: int = 0

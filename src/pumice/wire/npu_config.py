@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VnpuConfig:
-    """``soft``: nodes share their cards by the intercepting library unless they say otherwise (``hamiVnpuCore``)."""
+    """The section of NPUs of the device ConfigMap. ``soft``: nodes share their cards by the intercepting library unless they
+    say otherwise (``hamiVnpuCore``)."""
 
     chips: tuple[NpuChip, ...] = ()
     soft: bool = False

@@ -30,7 +30,8 @@ TOP: Final = ("version", "flags", "sharing", "imex", "resources", "health")
 
 @dataclass(frozen=True, slots=True)
 class NvidiaPluginConfig:
-    """``options`` by the names of our command's parameters; ``warnings`` name what was not looked at."""
+    """The configuration of NVIDIA's plugin. ``options`` by the names of our command's parameters; ``warnings`` name what was
+    not looked at."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()

@@ -12,8 +12,8 @@ CHIPS: Final = "Ascend's chips"
 
 
 class OurDevices(NamedTuple):
-    """``word``: of `pumice device-plugin`, as its program is told by. ``devices``: what it hands out, as ``resource``.
-    ``switches``: the arguments of plugin ``deviceshare`` by which a scheduler shares them."""
+    """A device type of ours by its words. ``word``: of `pumice device-plugin`, as its program is told by. ``devices``: what it
+    hands out, as ``resource``. ``switches``: the arguments of plugin ``deviceshare`` by which a scheduler shares them."""
 
     word: str
     devices: str

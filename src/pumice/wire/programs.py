@@ -43,8 +43,8 @@ GPU_PRESENT: Final = f"{names.NVIDIA_DOMAIN}/gpu.present"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``word``: what it is among its maker's. ``names``: the schedulerNames that a scheduler takes. ``elects``: whether several
-    replicas of it would choose one. ``devices``: what a plugin hands out, as ``resource``."""
+    """A program of a device stack. ``word``: what it is among its maker's. ``names``: the schedulerNames that a scheduler
+    takes. ``elects``: whether several replicas of it would choose one. ``devices``: what a plugin hands out, as ``resource``."""
 
     maker: Maker
     role: Role

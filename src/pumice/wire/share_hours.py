@@ -52,8 +52,9 @@ def nothing() -> list[int]:
 
 @dataclass(slots=True)
 class Day:
-    """``number``: days since 1970. ``until``: thousandths of a second since then, up to which all is in it. ``open``: the shares
-    that were held at that moment, by key, in thousandths. ``runs``: how many pods ran for how long, by step (``step_of``)."""
+    """The record of one day. ``number``: days since 1970. ``until``: thousandths of a second since then, up to which all is in
+    it. ``open``: the shares that were held at that moment, by key, in thousandths. ``runs``: how many pods ran for how long,
+    by step (``step_of``)."""
 
     number: int
     until: int

@@ -193,7 +193,8 @@ PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 @dataclass(frozen=True, slots=True)
 class NodeGroups:
-    """``limits``: per group and resource how much the queue may hold there, as it is written."""
+    """The affinity of a queue to groups of nodes. ``limits``: per group and resource how much the queue may hold there, as it
+    is written."""
 
     required: tuple[str, ...] = ()
     preferred: tuple[str, ...] = ()

@@ -65,7 +65,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``refused`` empty: it may be stored, as changed by ``patch``."""
+    """The answer to a review. ``refused`` empty: it may be stored, as changed by ``patch``."""
 
     refused: str = ""
     patch: Patch = field(default_factory=list)

@@ -22,8 +22,8 @@ Decide = Callable[[Request, View, Settings], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``default``: whether it is registered where nothing is said. ``changes``: what of a stored object, as the API server names
-    the part, is looked at when it is changed."""
+    """A rule of admission. ``default``: whether it is registered where nothing is said. ``changes``: what of a stored object,
+    as the API server names the part, is looked at when it is changed."""
 
     path: str
     resource: Resource

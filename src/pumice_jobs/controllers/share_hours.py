@@ -85,7 +85,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Accountant:
-    """``day`` is the last record that was written, or read; None before ``adopt``."""
+    """The accountant of hours of shares. ``day`` is the last record that was written, or read; None before ``adopt``."""
 
     holders: dict[str, ShareOwner] = field(default_factory=dict)
     day: Day | None = None

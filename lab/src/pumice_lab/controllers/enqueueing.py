@@ -34,7 +34,8 @@ class Followed:
 
 
 class Enqueuer:
-    """``mark`` and ``later`` take a key that is to be looked at, now or in so many seconds."""
+    """The event handlers of all controllers. ``mark`` and ``later`` take a key that is to be looked at, now or in so many
+    seconds."""
 
     def __init__(self, cluster: Cluster, clock: Clock, followed: Mapping[Resource, Followed], mark: Callable[[Key], None],
                  later: Callable[[Key, float], None]) -> None:  # fmt: skip

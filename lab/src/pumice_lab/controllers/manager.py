@@ -53,8 +53,8 @@ _AGAIN = Backoff(1.0, 30.0)
 
 @dataclass(frozen=True, slots=True)
 class ControllersSettings:
-    """``ca_certificate``: published to every namespace as ConfigMap kube-root-ca.crt. ``roots``: for each node, where
-    lies what its pods make at paths that the machine does not have."""
+    """The settings of the controllers. ``ca_certificate``: published to every namespace as ConfigMap kube-root-ca.crt.
+    ``roots``: for each node, where lies what its pods make at paths that the machine does not have."""
 
     ca_certificate: Path | None = None
     roots: tuple[Path, ...] = ()

@@ -39,8 +39,8 @@ _KEPT = 10
 
 @dataclass(frozen=True, slots=True)
 class Revisions:
-    """``current``, ``update``: the names of the template that pods had so far, and of the one that they are to have.
-    ``made``: the latter has yet to be written, by ``actions``."""
+    """The revisions of a StatefulSet. ``current``, ``update``: the names of the template that pods had so far, and of the one
+    that they are to have. ``made``: the latter has yet to be written, by ``actions``."""
 
     current: str
     update: str

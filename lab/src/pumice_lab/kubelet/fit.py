@@ -13,7 +13,8 @@ Pod = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DoesNotFit(Exception):
-    """``reason`` is the pod's (OutOfcpu, OutOfvolcano.sh/vgpu-number), ``text`` the bare message."""
+    """The kubelet's refusal of a pod. ``reason`` is the pod's (OutOfcpu, OutOfvolcano.sh/vgpu-number), ``text`` the bare
+    message."""
 
     resource: str
     requested: int

@@ -23,7 +23,7 @@ _BATCH = 512
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """``tail``: -1 is everything. ``since``: Unix seconds. ``limit``: bytes, 0 is no limit."""
+    """The options of a request for logs. ``tail``: -1 is everything. ``since``: Unix seconds. ``limit``: bytes, 0 is no limit."""
 
     follow: bool = False
     tail: int = -1

@@ -112,7 +112,8 @@ def _port(port: Any, container: Json) -> int:
 
 
 class PodHealth:
-    """``changed`` is called when a record was changed; ``tell`` (type, reason, text, container) writes an event.
+    """The probes of a pod. ``changed`` is called when a record was changed; ``tell`` (type, reason, text, container) writes an
+    event.
 
     Containers that a probe wants restarted are collected in ``restarts``.
     """

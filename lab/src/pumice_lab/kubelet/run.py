@@ -46,7 +46,8 @@ def sleeps(spec: ContainerSpec) -> tuple[float, int] | None:
 
 
 class HollowRuntime(Listening):
-    """``lifetime(spec)`` gives (seconds, exit code), or None for a container that runs until it is signalled."""
+    """A container runtime that runs nothing. ``lifetime(spec)`` gives (seconds, exit code), or None for a container that runs
+    until it is signalled."""
 
     isolation = "hollow"
     isolation_note = ""
@@ -100,7 +101,7 @@ class HollowRuntime(Listening):
 
 
 class PodResourcesServer:
-    """``ROOT/pod-resources/kubelet.sock``. One entry per device id, as the kubelet answers."""
+    """The API of pod resources at ``ROOT/pod-resources/kubelet.sock``. One entry per device id, as the kubelet answers."""
 
     def __init__(self, simulator: KubeletSimulator) -> None:
         self.simulator = simulator

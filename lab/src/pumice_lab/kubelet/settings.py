@@ -20,7 +20,8 @@ class ServerTls:
 
 @dataclass(frozen=True, slots=True)
 class KubeletSettings:
-    """``directory`` is the node's own folder in the data dir (``D/nodes/NAME``). Seconds unless a name says otherwise.
+    """The settings of a kubelet. ``directory`` is the node's own folder in the data dir (``D/nodes/NAME``). Seconds unless a
+    name says otherwise.
 
     ``hollow`` leaves out sockets, HTTP server and processes: for virtual time and for scale.
     """

@@ -48,7 +48,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """``last``: the other end writes no more on this stream."""
+    """A frame of data. ``last``: the other end writes no more on this stream."""
 
     stream: int
     data: bytes

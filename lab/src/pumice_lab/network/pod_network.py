@@ -72,7 +72,8 @@ class LoopbackNetwork:
 
 
 class RoutedNetwork:
-    """``await RoutedNetwork.launch(...)``, then ``serve`` beside the rest, at last ``close``."""
+    """A network of pods behind a router: ``await RoutedNetwork.launch(...)``, then ``serve`` beside the rest, at last
+    ``close``."""
 
     api, resolver = (str(API), API_PORT), str(NAMES)
 

@@ -39,7 +39,8 @@ class Door:
 
 @dataclass(frozen=True, slots=True)
 class ServiceName:
-    """``addresses``: its own, or where it is ``headless`` those of its pods; ``hosts``: single ones of these by name."""
+    """A Service as names are resolved: ``addresses``: its own, or where it is ``headless`` those of its pods; ``hosts``:
+    single ones of these by name."""
 
     namespace: str
     name: str

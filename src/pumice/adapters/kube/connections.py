@@ -26,7 +26,7 @@ class BadAnswer(PumiceError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``fields`` by their names in lower case. ``last``: the connection cannot be used again."""
+    """An answer of HTTP. ``fields`` by their names in lower case. ``last``: the connection cannot be used again."""
 
     status: int
     fields: Mapping[bytes, bytes]

@@ -51,7 +51,7 @@ class ClaimHandler(Protocol):
 
 
 class ClaimDriver:
-    """``registered`` is set once the kubelet has taken the driver."""
+    """A driver of claims as the kubelet calls it. ``registered`` is set once the kubelet has taken the driver."""
 
     def __init__(self, kubelet: Path, name: str, handler: ClaimHandler) -> None:
         self.name, self.registered = name, asyncio.Event()

@@ -25,7 +25,8 @@ CAPABILITIES = Path("/proc/driver/nvidia-caps/mig-minors")
 
 @dataclass(frozen=True, slots=True)
 class _Profile:
-    """``compute`` is how many compute slices an instance has, ``id`` the driver's number of the profile."""
+    """A profile of GPU instances. ``compute`` is how many compute slices an instance has, ``id`` the driver's number of the
+    profile."""
 
     facts: SliceProfile
     id: int

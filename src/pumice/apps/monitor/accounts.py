@@ -29,9 +29,9 @@ EVENTS = 20
 
 
 class AccountRounds:
-    """``found`` is what the last round found, ``measured`` what the driver counts of containers without a region. What is seen
-    twice in a row is told by an event, once for as long as it lasts: a program that begins is on its card a moment before its
-    account is."""
+    """The rounds that count the cards' processes. ``found`` is what the last round found, ``measured`` what the driver counts
+    of containers without a region. What is seen twice in a row is told by an event, once for as long as it lasts: a program
+    that begins is on its card a moment before its account is."""
 
     def __init__(self, reader: NodeReader, driver: DriverWatch, owners: Owners, own: OwnNode, every: float) -> None:
         self._reader, self._driver, self._owners, self._own, self._every = reader, driver, owners, own, every

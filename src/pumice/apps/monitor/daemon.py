@@ -262,10 +262,11 @@ def _limited(tenant: Tenant, word: Word | None) -> bool:
 
 
 class FeedbackRounds:
-    """``reader`` tells which cards a pod's containers were given, and what their regions say: a region is written by its tenant,
-    and says neither cards nor priority for certain. Only containers that were given cards and have not ended are spoken to.
-    Those that have one share of a claim together are one tenant, as important as the most important of them that has begun.
-    ``max_wait``: seconds that launches wait at the most before they go on for a round; 0: without end."""
+    """The rounds that hold or free low-priority processes. ``reader`` tells which cards a pod's containers were given, and
+    what their regions say: a region is written by its tenant, and says neither cards nor priority for certain. Only containers
+    that were given cards and have not ended are spoken to. Those that have one share of a claim together are one tenant, as
+    important as the most important of them that has begun. ``max_wait``: seconds that launches wait at the most before they go
+    on for a round; 0: without end."""
 
     def __init__(self, reader: NodeReader, own: OwnNode, every: float = 5.0, max_wait: float = 60.0) -> None:
         self._reader, self._own, self._every = reader, own, every

@@ -240,7 +240,8 @@ class Look:
 
 
 class DriverWatch:
-    """``opened`` opens the cards, and is tried again until it does; ``cards``: those of somebody who closes them."""
+    """The cards of the driver, opened as soon as it answers. ``opened`` opens the cards, and is tried again until it does;
+    ``cards``: those of somebody who closes them."""
 
     def __init__(self, opened: Callable[[], WatchedCards], cards: WatchedCards | None, clock: Clock,
                  patience: float = PATIENCE) -> None:  # fmt: skip

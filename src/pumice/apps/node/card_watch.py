@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class CardWatch:
-    """``facts`` and ``unhealthy`` of this machine. ``changed`` fires when either did."""
+    """The watch on the cards of this machine. ``facts`` and ``unhealthy`` of this machine. ``changed`` fires when either did."""
 
     def __init__(
         self, cards: Cards, clock: Clock, rule: XidRule, *, every: float = 1.0, full_every: float = 30.0,

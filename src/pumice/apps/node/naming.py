@@ -63,8 +63,8 @@ class PendingAnswer:
 
 
 class NamingHandler:
-    """``record``: the kubelet's, of this resource. Where shares have no names (``named``) ``guessing`` answers, and ``links``
-    lead to what the answers mount."""
+    """The answers to Allocate by CDI names. ``record``: the kubelet's, of this resource. Where shares have no names
+    (``named``) ``guessing`` answers, and ``links`` lead to what the answers mount."""
 
     def __init__(self, performer: Performer, record: Callable[[], Sequence[Recorded] | None], files: ShareFiles,
                  links: AnswerLinks, guessing: AllocateHandler, *, named: bool) -> None:  # fmt: skip

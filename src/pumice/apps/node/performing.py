@@ -77,8 +77,8 @@ Schedulers wait for one for a minute, and believe it for five."""
 
 
 class NodeLock:
-    """``key``: its annotation. It goes once a pod was dealt with. Where the watch showed it too late for that, or the write
-    failed, it goes when it has lain about."""
+    """The lock on the node that a scheduler took for a pod. ``key``: its annotation. It goes once a pod was dealt with. Where
+    the watch showed it too late for that, or the write failed, it goes when it has lain about."""
 
     def __init__(self, own: WrittenNode, key: str) -> None:
         self._own, self._key = own, key

@@ -61,7 +61,8 @@ class Document:
 
 @dataclass(slots=True)
 class Configuration:
-    """``file`` is read and looked at again; without one the ConfigMap ``configmap`` (namespace/name) is watched.
+    """The scheduler's configuration, followed. ``file`` is read and looked at again; without one the ConfigMap ``configmap``
+    (namespace/name) is watched.
 
     ``conf`` is the configuration in force: at first the built-in one.
     """
@@ -283,7 +284,8 @@ RETRY = 5.0
 
 @dataclass(slots=True)
 class LastGood:
-    """``beside`` is namespace/name of the ConfigMap that people write."""
+    """The last configuration that was valid, kept in a ConfigMap. ``beside`` is namespace/name of the ConfigMap that people
+    write."""
 
     cluster: Cluster
     clock: Clock

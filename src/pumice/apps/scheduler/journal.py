@@ -62,7 +62,8 @@ class _Sender(threading.Thread):
 
 @dataclass(slots=True)
 class Journal:
-    """``first`` is how the first file of the run begins. ``recording`` False: what happens now is not kept."""
+    """The journal of a running scheduler. ``first`` is how the first file of the run begins. ``recording`` False: what happens
+    now is not kept."""
 
     segments: Segments
     enter: Doorway

@@ -48,7 +48,7 @@ def stamped(value: Head) -> str:
 
 
 class Writer:
-    """``first`` is how the first file of the run begins."""
+    """The child that writes the journal. ``first`` is how the first file of the run begins."""
 
     def __init__(self, socket: socket.socket, segments: Segments, first: Head) -> None:
         self.socket, self.segments, self.head = socket, segments, first

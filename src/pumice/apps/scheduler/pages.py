@@ -29,8 +29,8 @@ KEPT_PAGE = 32 * 2**20
 
 @dataclass(slots=True)
 class MetricsPage:
-    """``changes`` tells a value that differs whenever the engine's state may have changed. ``slice_``: seconds of rendering
-    before everybody else has a turn."""
+    """The page of metrics, rendered in slices. ``changes`` tells a value that differs whenever the engine's state may have
+    changed. ``slice_``: seconds of rendering before everybody else has a turn."""
 
     metrics: SchedulerMetrics
     changes: Callable[[], object]
@@ -67,7 +67,8 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 @dataclass(slots=True)
 class ExplainPage:
-    """``knows``: whether the ledger has the pod; ``known``: what it says of it as JSON, to be asked in a forked child."""
+    """The page that explains a pod. ``knows``: whether the ledger has the pod; ``known``: what it says of it as JSON, to be
+    asked in a forked child."""
 
     knows: Callable[[str, str], bool]
     known: Callable[[str, str], bytes]

@@ -174,7 +174,8 @@ def _by_shard(of: Mapping[str, str]) -> dict[str, set[str]]:
 
 @dataclass(slots=True)
 class Sharding:
-    """``on_way`` counts the Bindings on their way to a node; ``leads`` is True while nobody else may have the lease."""
+    """The share of the nodes that this scheduler has. ``on_way`` counts the Bindings on their way to a node; ``leads`` is True
+    while nobody else may have the lease."""
 
     cluster: Cluster
     clock: Clock

@@ -45,7 +45,7 @@ MARKS_WAIT = 1.0
 
 @dataclass(slots=True)
 class StatusRequests:
-    """``report`` takes an event that belongs to an eviction."""
+    """The requests that write statuses. ``report`` takes an event that belongs to an eviction."""
 
     cluster: Cluster
     clock: Clock

@@ -21,9 +21,9 @@ OVERDUE = 4
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """``thresholds``: new objects until those are looked through, how often until those that survived it are, and how often
-    until all are. At rest all are looked through when there are ``more`` times as many as after the last time, and
-    ``at_least`` more."""
+    """The pace of the garbage collector. ``thresholds``: new objects until those are looked through, how often until those
+    that survived it are, and how often until all are. At rest all are looked through when there are ``more`` times as many as
+    after the last time, and ``at_least`` more."""
 
     thresholds: tuple[int, int, int] = (10_000, 5, 1_000_000)
     more: float = 1.5

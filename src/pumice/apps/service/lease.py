@@ -164,7 +164,8 @@ class Election:
 
 @dataclass(slots=True)
 class LedSettings:
-    """``leader_elect``: work only while holding the Lease, which lies in ``lease_namespace``."""
+    """The settings of a daemon that elects a leader. ``leader_elect``: work only while holding the Lease, which lies in
+    ``lease_namespace``."""
 
     scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
     listen: str = "127.0.0.1:0"

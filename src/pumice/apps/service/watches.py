@@ -29,8 +29,8 @@ def object_of(kind: type[T], event: WatchEvent) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """``arrived`` is told the name of each list that is complete; ``absent`` are answers that say that there is nothing to watch,
-    after which it is looked for again ``pause`` seconds later."""
+    """The watches of a daemon. ``arrived`` is told the name of each list that is complete; ``absent`` are answers that say
+    that there is nothing to watch, after which it is looked for again ``pause`` seconds later."""
 
     cluster: Cluster
     clock: Clock

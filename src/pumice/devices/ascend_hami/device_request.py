@@ -18,7 +18,8 @@ from pumice.wire.quantity import counted, out_of_range
 
 @dataclass(frozen=True, slots=True)
 class ContainerRequest:
-    """``memory`` in MB of each card, cut to a template already; 0: all of it. ``cores`` in per cent, for soft shares."""
+    """The request of a container for chips. ``memory`` in MB of each card, cut to a template already; 0: all of it. ``cores``
+    in per cent, for soft shares."""
 
     count: int
     memory: int = 0

@@ -22,8 +22,8 @@ RINGED = "Ascend910"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``cores`` per card: what its node registered, or 100 on a node of soft shares; ``rings`` per card, None where not all of
-    them say theirs; ``units`` as every chip of this type has them."""
+    """The facts of a node with chips, apart from who uses them. ``cores`` per card: what its node registered, or 100 on a node
+    of soft shares; ``rings`` per card, None where not all of them say theirs; ``units`` as every chip of this type has them."""
 
     soft: bool
     cores: tuple[int, ...]

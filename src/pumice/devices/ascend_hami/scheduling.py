@@ -316,8 +316,8 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChipBoard:
-    """``memory``: of the chip as its node registers it. In which order slices are made is not for a plan to say: none takes the
-    vGroups that another one of them wants."""
+    """A chip as a plan sees it. ``memory``: of the chip as its node registers it. In which order slices are made is not for a
+    plan to say: none takes the vGroups that another one of them wants."""
 
     chip: NpuChip
     units: Units
@@ -361,7 +361,7 @@ def _room(board: ChipBoard, state: Left, device_request: ContainerRequest) -> in
 
 
 class _Chip(NamedTuple):
-    """``may``: numbers of the pods that may have it or a part of it."""
+    """A chip in a plan. ``may``: numbers of the pods that may have it or a part of it."""
 
     node: int
     uuid: str

@@ -16,7 +16,8 @@ STATIC_ONLY = "volcano configuration presetVirtualDevice true, only support stat
 
 @dataclass(frozen=True, slots=True)
 class CoreRequest:
-    """``templates``: the one that is tried first, and the one that it may fall back to; empty: whole chips."""
+    """A request for AI cores. ``templates``: the one that is tried first, and the one that it may fall back to; empty: whole
+    chips."""
 
     cores: int
     templates: tuple[SliceTemplate, ...] = ()

@@ -52,7 +52,7 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """``template`` None: the chips are given whole."""
+    """The chips that were chosen. ``template`` None: the chips are given whole."""
 
     chips: tuple[Card, ...]
     template: SliceTemplate | None

@@ -42,8 +42,8 @@ EARLY = "preCheckNodePredicate failure"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``cpus``: AI CPUs of a chip. ``listed``: per card whether it may be used though no pod of ours is on it. ``refusal``: why
-    the node takes no pods at all; empty where it does."""
+    """The facts of a node with chips. ``cpus``: AI CPUs of a chip. ``listed``: per card whether it may be used though no pod
+    of ours is on it. ``refusal``: why the node takes no pods at all; empty where it does."""
 
     cpus: int
     listed: tuple[bool, ...]

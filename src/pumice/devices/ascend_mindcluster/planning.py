@@ -62,7 +62,7 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeBoard:
-    """``cores``: of an empty chip."""
+    """A node as a plan sees it. ``cores``: of an empty chip."""
 
     kind: SliceKind
     cores: int
@@ -128,7 +128,7 @@ MOST_NODES = 8
 
 
 class _Node(NamedTuple):
-    """``may``: numbers of the pods that may have it."""
+    """A node in a plan. ``may``: numbers of the pods that may have it."""
 
     number: int
     board: NodeBoard

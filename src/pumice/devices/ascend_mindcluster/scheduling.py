@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 class CoreRanking(Ranking):
-    """``scale``: what the score is multiplied with."""
+    """The score of nodes for AI cores. ``scale``: what the score is multiplied with."""
 
     def __init__(self, kind: SliceKind, scale: float) -> None:
         self.kind, self.scale = kind, scale

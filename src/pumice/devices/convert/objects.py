@@ -17,9 +17,9 @@ from pumice.wire.programs import HAMI_SCHEDULER, HAMI_WEBHOOK, Maker, programs
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """``renamed``: resources and annotations. ``theirs``, ``ours``: names of one side alone that are always renamed; a file has
-    those of one side. ``lost``: what has no name there, and what comes of that; ``lost_keys``: those of the device
-    ConfigMap."""
+    """A direction of translation. ``renamed``: resources and annotations. ``theirs``, ``ours``: names of one side alone that
+    are always renamed; a file has those of one side. ``lost``: what has no name there, and what comes of that; ``lost_keys``:
+    those of the device ConfigMap."""
 
     to: To
     renamed: Mapping[str, str]

@@ -12,7 +12,8 @@ _LINE = re.compile(r"^(?:.*? )?line (\d+): (.*)$", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``file:line: text``; an error makes the file unusable, a warning makes a part of it do nothing or something else."""
+    """A finding of lint, written ``file:line: text``; an error makes the file unusable, a warning makes a part of it do
+    nothing or something else."""
 
     file: str
     line: int

@@ -30,7 +30,7 @@ MAX_CARDS = 1024
 
 @dataclass(frozen=True, slots=True)
 class GpushareRequest:
-    """``amount`` is memory units on one card, or a number of whole cards."""
+    """A request for legacy shares. ``amount`` is memory units on one card, or a number of whole cards."""
 
     amount: int
 
@@ -187,7 +187,7 @@ class NvidiaGpushare(DeviceSharing):
 
 @dataclass(frozen=True, slots=True)
 class GpushareRanking(Ranking):
-    """``number``: whole cards, else memory of one."""
+    """The score of nodes for legacy shares. ``number``: whole cards, else memory of one."""
 
     number: bool
 

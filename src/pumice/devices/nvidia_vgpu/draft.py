@@ -18,8 +18,8 @@ Chosen = tuple[Row, int, int]
 
 @dataclass(slots=True)
 class Draft:
-    """``failed`` is the container that found too few cards, ``found`` how many it found; ``complete``: no other choice for the
-    containers before it would have helped."""
+    """The attempt to fit the containers of a pod. ``failed`` is the container that found too few cards, ``found`` how many it
+    found; ``complete``: no other choice for the containers before it would have helped."""
 
     shares: list[int]
     memory: list[int]

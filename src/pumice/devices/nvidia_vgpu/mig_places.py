@@ -31,7 +31,8 @@ class Place(Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Places(Geometry):
-    """``places`` are ordered by size, then by the driver's own order; ``homes`` say per group where each slot lies.
+    """The places of MIG slices on a card. ``places`` are ordered by size, then by the driver's own order; ``homes`` say per
+    group where each slot lies.
 
     In a state (active, used) the active group is the one that names every slice on the card; ``len(groups)`` stands for
     cards where some slice has no group. A new slice is named by the active group where that has it, so that a card leaves the

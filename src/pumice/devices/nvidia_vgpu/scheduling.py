@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VgpuRanking(Ranking):
-    """``remembered`` gives equal asks one value."""
+    """The score of nodes for vGPUs. ``remembered`` gives equal asks one value."""
 
     catalogue: Catalogue
     choose: Chooser | None

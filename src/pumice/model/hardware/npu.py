@@ -102,8 +102,8 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class DriverChip:
-    """``name`` as the driver reports it, ``groups`` its vGroups (``grouped``: slices of several cores want some that are free),
-    ``slices`` how many it takes at most."""
+    """A model of chip as its driver knows it. ``name`` as the driver reports it, ``groups`` its vGroups (``grouped``: slices
+    of several cores want some that are free), ``slices`` how many it takes at most."""
 
     name: str
     product: str
@@ -157,8 +157,8 @@ class Dvpp(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SliceTemplate:
-    """``word``: what the name of such a slice says of it. ``groups``: the vGroups of its chip, of which so many are ``wanted``
-    free."""
+    """A template of slices. ``word``: what the name of such a slice says of it. ``groups``: the vGroups of its chip, of which
+    so many are ``wanted`` free."""
 
     name: str
     cores: int

@@ -94,7 +94,7 @@ def _best_first(cycle: Cycle, domains: list[Domain], tasks: list[Task]) -> list[
 
 @dataclass(slots=True)
 class _Search:
-    """``tasks``: those to be placed, the first one last."""
+    """A search for the domain of a job. ``tasks``: those to be placed, the first one last."""
 
     cycle: Cycle
     job: Job

@@ -87,7 +87,7 @@ May = Callable[[QueueState, Vector], bool]
 
 @dataclass(slots=True)
 class Cost:
-    """``declined``: the amounts that were too much, when some were."""
+    """The verdict on the cost of a placement for its queue. ``declined``: the amounts that were too much, when some were."""
 
     cycle: Cycle
     task: Task

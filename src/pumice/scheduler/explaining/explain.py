@@ -32,9 +32,10 @@ from pumice.wire.pod_claims import named_claims, unmade
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``summary`` is one sentence. ``node`` is where it runs or would go next; ``fit_errors`` say why each other node
-    refuses; ``hints`` what may have been meant by a resource that no node has; ``gates`` are the words of queue and group,
-    which the pod must pass before any node is asked; ``gang`` how many pods must find a place together with it."""
+    """The explanation of a pod. ``summary`` is one sentence. ``node`` is where it runs or would go next; ``fit_errors`` say
+    why each other node refuses; ``hints`` what may have been meant by a resource that no node has; ``gates`` are the words of
+    queue and group, which the pod must pass before any node is asked; ``gang`` how many pods must find a place together with
+    it."""
 
     pod: str
     summary: str

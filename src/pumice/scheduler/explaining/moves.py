@@ -56,7 +56,8 @@ Goal = ForPod | ForGroup | ForCards
 
 @dataclass(slots=True)
 class Question:
-    """``needless``: why nothing is to be moved, or why moving does not help; empty: there is something to search for."""
+    """A question for moves. ``needless``: why nothing is to be moved, or why moving does not help; empty: there is something
+    to search for."""
 
     goal: Goal
     needless: str = ""

@@ -204,7 +204,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionView:
-    """``places``: where the pods of its job would be promised a place, by name."""
+    """The preemption that would happen. ``places``: where the pods of its job would be promised a place, by name."""
 
     pod: str
     summary: str

@@ -62,7 +62,7 @@ class _Begun:
 
 @dataclass(slots=True)
 class ClaimSearch:
-    """``late`` are the classes for whose search the cycle has no more time."""
+    """The search for claims' devices. ``late`` are the classes for whose search the cycle has no more time."""
 
     state: State
     tick: Callable[[], float] = perf_counter

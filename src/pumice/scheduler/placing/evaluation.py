@@ -31,7 +31,8 @@ from pumice.scheduler.state.state import State
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Among:
-    """``rows``: nothing but these is asked at all, and the reasons count them alone. ``verdicts`` are over all rows."""
+    """The nodes that a pod may have. ``rows``: nothing but these is asked at all, and the reasons count them alone.
+    ``verdicts`` are over all rows."""
 
     rows: Rows | None
     verdicts: tuple[Verdict, ...]

@@ -28,7 +28,8 @@ Pair = tuple[str, str]
 
 @dataclass(slots=True, eq=False)
 class Bucket:
-    """``waiting`` have no node yet. ``weight`` is what they request, with a MiB as much as a thousandth of a cpu."""
+    """A bucket of pods that want to be together. ``waiting`` have no node yet. ``weight`` is what they request, with a MiB as
+    much as a thousandth of a cpu."""
 
     number: int
     waiting: dict[str, Task] = field(default_factory=dict)

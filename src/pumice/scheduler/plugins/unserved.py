@@ -17,7 +17,8 @@ from pumice.wire.scheduler_conf import Arguments
 
 
 class Unserved(Predicate):
-    """``device_types`` are the names of those that own devices under the configuration, ``plugins`` those in it."""
+    """The plugin that refuses requests for disabled device types. ``device_types`` are the names of those that own devices
+    under the configuration, ``plugins`` those in it."""
 
     name = "unserved"
 

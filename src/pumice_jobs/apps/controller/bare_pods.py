@@ -36,7 +36,7 @@ REFUSED = 300.0
 
 @dataclass(slots=True)
 class BarePods:
-    """``groups`` are the PodGroups that are there, by key: (queue, phase)."""
+    """The pods without a Job, and their PodGroups. ``groups`` are the PodGroups that are there, by key: (queue, phase)."""
 
     cluster: Cluster
     clock: Clock

@@ -52,7 +52,8 @@ OF_JOBS, GROUPS = "pods of jobs", "podgroups"
 
 @dataclass(slots=True)
 class Settings(LedSettings):
-    """``bare_pod_groups`` False: no PodGroup is written for pods that name none (the scheduler needs none)."""
+    """The settings of the controller daemon. ``bare_pod_groups`` False: no PodGroup is written for pods that name none (the
+    scheduler needs none)."""
 
     listen: str = "127.0.0.1:8081"
     workers: int = 32

@@ -24,7 +24,7 @@ Waiting = dict[str, tuple[Known, DropGroup]]
 
 @dataclass(slots=True)
 class EndedGroups:
-    """``drop`` deletes one group by its name."""
+    """The PodGroups whose pods have ended. ``drop`` deletes one group by its name."""
 
     cluster: Cluster
     work: WorkQueue

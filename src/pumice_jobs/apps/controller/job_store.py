@@ -89,7 +89,8 @@ class Known:
 
 @dataclass(slots=True)
 class JobStore:
-    """``changed`` is told the key of a Job that must be looked at, and how many seconds that may wait."""
+    """The Jobs and their pods, as watched. ``changed`` is told the key of a Job that must be looked at, and how many seconds
+    that may wait."""
 
     changed: Callable[[str, float], None]
     jobs: dict[str, Known] = field(default_factory=dict)

@@ -50,8 +50,8 @@ GIVE_UP = 15
 
 @dataclass(slots=True)
 class Jobs:
-    """``keys`` makes a pair of SSH keys; ``commanded`` is told the key of a Job and the uid of a Command that it has followed;
-    ``takes_groups`` says it of a queue."""
+    """The controller of Jobs. ``keys`` makes a pair of SSH keys; ``commanded`` is told the key of a Job and the uid of a
+    Command that it has followed; ``takes_groups`` says it of a queue."""
 
     cluster: Cluster
     clock: Clock

@@ -68,7 +68,7 @@ ASKED = 32
 
 @dataclass(slots=True)
 class Makers:
-    """``found`` holds the objects of both kinds, by kind and key."""
+    """The controllers of CronJobs and JobFlows. ``found`` holds the objects of both kinds, by kind and key."""
 
     cluster: Cluster
     clock: Clock

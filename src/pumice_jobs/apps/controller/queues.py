@@ -24,7 +24,7 @@ KIND = "queue"
 
 @dataclass(slots=True)
 class Queues:
-    """``default`` is the queue of groups that name none."""
+    """The controller of queues. ``default`` is the queue of groups that name none."""
 
     cluster: Cluster
     performer: Performer

@@ -26,7 +26,7 @@ AGAIN = 60.0
 
 @dataclass(slots=True)
 class ShareClaims:
-    """``pods`` are those with claims that nobody has made yet, by uid."""
+    """The controller of ResourceClaims for shares. ``pods`` are those with claims that nobody has made yet, by uid."""
 
     cluster: Cluster
     performer: Performer

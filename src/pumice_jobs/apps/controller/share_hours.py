@@ -123,7 +123,8 @@ class AccountedNode(Struct, gc=False):
 
 @dataclass(slots=True)
 class ShareHours:
-    """``queue_of``: the queue of a PodGroup, by key; empty where it is not there. ``queues``: the names of all."""
+    """The account of hours of shares. ``queue_of``: the queue of a PodGroup, by key; empty where it is not there. ``queues``:
+    the names of all."""
 
     cluster: Cluster
     clock: Clock

@@ -61,7 +61,8 @@ async def run(settings: Settings, *, cluster: Cluster, clock: Clock, stop: async
 
 
 class Webhook:
-    """``waiting`` names what is missing until asks can be answered rightly; ``port`` is where they come."""
+    """The admission webhook. ``waiting`` names what is missing until asks can be answered rightly; ``port`` is where they
+    come."""
 
     def __init__(self, settings: Settings, cluster: Cluster, clock: Clock, stop: asyncio.Event,
                  ready: asyncio.Event | None = None) -> None:  # fmt: skip

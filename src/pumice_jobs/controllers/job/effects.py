@@ -43,7 +43,8 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class DropGroup:
-    """``in_company``: the Job has ended; the shell may wait for groups of others, and find it by the label of its Job."""
+    """Delete the PodGroup of a Job. ``in_company``: the Job has ended; the shell may wait for groups of others, and find it by
+    the label of its Job."""
 
     name: str
     uid: str
@@ -59,8 +60,8 @@ class DropPod:
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """``urgent``: at once; else the shell may wait a moment for what changes next. ``counts``: it only counts pods, and nothing
-    follows from that."""
+    """Write a Job's status. ``urgent``: at once; else the shell may wait a moment for what changes next. ``counts``: it only
+    counts pods, and nothing follows from that."""
 
     status: JobStatus
     urgent: bool

@@ -66,8 +66,8 @@ _FORMATS: Final[dict[str, Callable[[str], Any]]] = {"date-time": timestamp, "dur
 
 @dataclass(frozen=True, slots=True)
 class RuleProblem(FieldProblem):
-    """``lasts``: it holds also for what an update leaves as it was; the rule looks at what was before, or nothing more is
-    looked at."""
+    """A violation of a validation rule. ``lasts``: it holds also for what an update leaves as it was; the rule looks at what
+    was before, or nothing more is looked at."""
 
     lasts: bool = False
 

@@ -28,7 +28,7 @@ LATEST: Final = 36
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """``versions``: from which minor version of Kubernetes 1 on which check is made."""
+    """A check of Pod Security. ``versions``: from which minor version of Kubernetes 1 on which check is made."""
 
     name: str
     level: str

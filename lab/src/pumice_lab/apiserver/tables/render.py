@@ -82,7 +82,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """``include`` says how much of each object comes along: None, Metadata or Object."""
+    """Tables of kubectl for one answer. ``include`` says how much of each object comes along: None, Metadata or Object."""
 
     version: str
     include: str = "Metadata"

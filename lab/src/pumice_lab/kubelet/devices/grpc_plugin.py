@@ -172,7 +172,8 @@ _LIMIT = 100
 
 
 class ShortPath:
-    """``target`` for gRPC of a socket file; long paths go through a descriptor of their directory. Close after use."""
+    """A path that is short enough for a unix socket: ``target`` for gRPC of a socket file; long paths go through a descriptor
+    of their directory. Close after use."""
 
     def __init__(self, path: Path) -> None:
         self._fd = -1

@@ -17,7 +17,7 @@ from pumice.wire.without_effect import What, rows
 
 @dataclass(frozen=True, slots=True, order=True)
 class Right:
-    """``namespace``: "" for all of them, or for what lies in none."""
+    """A right that a role gives. ``namespace``: "" for all of them, or for what lies in none."""
 
     verb: str
     group: str

@@ -53,10 +53,10 @@ ASSETS = Path("/usr/local/hami-vnpu-core-assets")
 
 @dataclass(frozen=True, slots=True)
 class Settings(PluginSettings):
-    """``dcmi``: file or folder of the driver's library, empty for the system's. ``config_file`` and ``node_config``: as mounted;
-    without the first the ConfigMaps are read from the API server. ``sweep``: off, owned or all, every ``sweep_every`` seconds;
-    ``dry_run`` tells what would be destroyed. ``hook_path`` holds the journal, and library and folders of soft shares, which
-    come from ``assets``."""
+    """The settings of the plugin. ``dcmi``: file or folder of the driver's library, empty for the system's. ``config_file``
+    and ``node_config``: as mounted; without the first the ConfigMaps are read from the API server. ``sweep``: off, owned or
+    all, every ``sweep_every`` seconds; ``dry_run`` tells what would be destroyed. ``hook_path`` holds the journal, and library
+    and folders of soft shares, which come from ``assets``."""
 
     dcmi: str = ""
     config_file: Path | None = None

@@ -40,8 +40,8 @@ log = logging.getLogger("pumice.node")
 
 @dataclass(frozen=True, slots=True)
 class Settings(ClaimSettings):
-    """``dcmi``: file or folder of the driver's library, empty for the system's. ``hook_path``: the host's folder of the journal
-    and of the claims' records."""
+    """The settings of the driver of claims. ``dcmi``: file or folder of the driver's library, empty for the system's.
+    ``hook_path``: the host's folder of the journal and of the claims' records."""
 
     dcmi: str = ""
     hook_path: Path = Path("/usr/local/hami-vnpu-core")
@@ -62,7 +62,7 @@ async def run(
 
 @dataclass(frozen=True)
 class ChipFiles(ClaimFiles):
-    """``number``: the physical id of a chip, by its UUID."""
+    """The files of prepared claims for chips. ``number``: the physical id of a chip, by its UUID."""
 
     number: Callable[[str], int]
     kind: ClassVar[str] = f"{names.OUR_DOMAIN}/npu-claim"

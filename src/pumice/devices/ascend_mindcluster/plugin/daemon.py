@@ -42,9 +42,9 @@ from pumice.wire.mindcluster import NPU_CORE
 
 @dataclass(frozen=True, slots=True)
 class Settings(PluginSettings):
-    """``dcmi``: file or folder of the driver's library, empty for the system's. ``sweep``: which slices that nobody holds are
-    destroyed (off, owned, all); ``dry_run`` tells of them only. ``look_every``: seconds between two looks at what the kubelet has
-    written down. ``journal``: the folder of the books."""
+    """The settings of the plugin. ``dcmi``: file or folder of the driver's library, empty for the system's. ``sweep``: which
+    slices that nobody holds are destroyed (off, owned, all); ``dry_run`` tells of them only. ``look_every``: seconds between
+    two looks at what the kubelet has written down. ``journal``: the folder of the books."""
 
     dcmi: str = ""
     sweep: str = "owned"

@@ -18,7 +18,7 @@ from pumice.ports.cluster import Cluster
 
 @dataclass(frozen=True, slots=True)
 class Settings(PluginSettings):
-    """``legacy``: how the node shares."""
+    """The settings of the plugin. ``legacy``: how the node shares."""
 
     legacy: Legacy = field(default_factory=Legacy)
 

@@ -44,8 +44,8 @@ Seen = tuple[Sequence[CardFacts], Sequence[Slice]]
 
 @dataclass(frozen=True, slots=True)
 class CdiPlaces:
-    """``root``: the folder of the files. ``hook``: the host's program that files name as hook. ``driver_root`` is the host's,
-    ``inside`` where this process has it. ``features`` go to ``nvidia-ctk``."""
+    """The paths of CDI files. ``root``: the folder of the files. ``hook``: the host's program that files name as hook.
+    ``driver_root`` is the host's, ``inside`` where this process has it. ``features`` go to ``nvidia-ctk``."""
 
     root: Path = Path("/var/run/cdi")
     hook: str = "/usr/bin/nvidia-ctk"

@@ -52,8 +52,9 @@ log = logging.getLogger("pumice.node")
 
 @dataclass(frozen=True, slots=True)
 class Settings(ClaimSettings):
-    """``worlds``: whether a card is published as shared, whole, both, or by HAMi's names. ``mps_root``: the folder of the control
-    daemons of MPS, which ``mps_program`` starts; without it no claim is served by MPS. Paths are the host's."""
+    """The settings of the driver of claims. ``worlds``: whether a card is published as shared, whole, both, or by HAMi's
+    names. ``mps_root``: the folder of the control daemons of MPS, which ``mps_program`` starts; without it no claim is served
+    by MPS. Paths are the host's."""
 
     hook_path: Path = Path("/usr/local/vgpu")
     lock_dir: Path = Path("/tmp/vgpulock")
@@ -237,7 +238,8 @@ class NodeClaims(Driver):
 
 @dataclass(frozen=True)
 class ShareFiles(ClaimFiles):
-    """``index``: NVML's index of a card, by its UUID. ``mps_root``: the folder of the control daemons of MPS."""
+    """The files of prepared shares. ``index``: NVML's index of a card, by its UUID. ``mps_root``: the folder of the control
+    daemons of MPS."""
 
     lock_dir: Path
     index: Callable[[str], int]

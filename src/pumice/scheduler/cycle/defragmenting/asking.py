@@ -20,7 +20,8 @@ MOST = 4
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``moves``: pods that are moved at most; ``min_age``: seconds for which each has run at least."""
+    """The limits of a search for moves. ``moves``: pods that are moved at most; ``min_age``: seconds for which each has run at
+    least."""
 
     moves: int = MOST
     min_age: float = MIN_AGE

@@ -55,8 +55,8 @@ class FreeCard:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``moves`` in the order in which the pods go. ``starts``: who starts then, and where; ``frees``: the cards that come
-    free."""
+    """A plan of moves. ``moves`` in the order in which the pods go. ``starts``: who starts then, and where; ``frees``: the
+    cards that come free."""
 
     moves: tuple[Move, ...]
     starts: tuple[tuple[Task, Choice], ...] = ()
@@ -88,8 +88,8 @@ Found = tuple[tuple[Task, Choice], ...]
 
 @dataclass(slots=True)
 class Search:
-    """``movers``: the pods that may be moved, by uid; ``starting``: those that shall start, in order, or nobody. ``looks``: how
-    many looks for a place are allowed."""
+    """A search for moves. ``movers``: the pods that may be moved, by uid; ``starting``: those that shall start, in order, or
+    nobody. ``looks``: how many looks for a place are allowed."""
 
     trial: Trial
     movers: Mapping[str, Mover]

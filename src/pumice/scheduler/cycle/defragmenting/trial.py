@@ -30,7 +30,8 @@ OTHER_CARDS = 6
 
 @dataclass(slots=True)
 class Trial:
-    """``left``: how many more looks for a place are allowed. ``late`` says whether none is from now on."""
+    """A trial of moves, taken back. ``left``: how many more looks for a place are allowed. ``late`` says whether none is from
+    now on."""
 
     cycle: Cycle
     left: int

@@ -22,7 +22,7 @@ HELD = (Status.BOUND, Status.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """``action`` is also the reason that the victims are told."""
+    """The scope of an eviction. ``action`` is also the reason that the victims are told."""
 
     action: str
     candidate: Callable[[Task, Task], bool]

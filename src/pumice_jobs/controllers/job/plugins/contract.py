@@ -27,7 +27,7 @@ class Replica:
 
 
 class Plugin(Protocol):
-    """``flags`` are all of the plugin's, as the Job sets them and else as ``defaults`` says."""
+    """A plugin of Jobs. ``flags`` are all of the plugin's, as the Job sets them and else as ``defaults`` says."""
 
     defaults: ClassVar[Flags]
 
