@@ -25,6 +25,9 @@ class Release(NamedTuple):
 LAST = Release("0.1.0", "128d06fba70450eda2f3c6c206b3d2d1442bf94d", "2026-11-24")
 """The release before this one: `tests/golden/last_release` has its files, and upgrades are tried from it. It was never
 tagged; the commit is the one that wrote those files."""
+NEWEST = Release("0.2.0", "ea0b928d784cb5160cd93789578f24ea68753415", "2026-11-28")
+"""The release from which today's tree goes on: the random plane plays its daemons beside today's. It becomes `LAST` when the
+version is raised, and the new one takes its place when that is released."""
 
 NUMBER = r"\d+\.\d+\.\d+"
 PLACES = (

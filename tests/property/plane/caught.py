@@ -7,10 +7,12 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tests.property.plane import last_release
+
 from pumice.model.errors import PumiceError
 
-OURS = "pumice"
-"""The logger above those of all daemons."""
+OURS = ("pumice", last_release.NAME)
+"""The loggers above those of all daemons, this release's and the last one's."""
 EXPECTED = (PumiceError, OSError, TimeoutError)
 """Refusals of the API server, of a disk, of a driver."""
 
@@ -31,16 +33,18 @@ class Catcher(logging.Handler):
 @contextmanager
 def exceptions_told(told: Callable[[str], None]) -> Iterator[None]:
     """Let nothing else of the logs through, and put everything back at the end."""
-    logger, disabled = logging.getLogger(OURS), logging.root.manager.disable
-    handler, propagated, level = Catcher(told), logger.propagate, logger.level
+    loggers, disabled, handler = [logging.getLogger(name) for name in OURS], logging.root.manager.disable, Catcher(told)
+    before = [(logger, logger.propagate, logger.level) for logger in loggers]
     logging.disable(logging.WARNING)
-    logger.addHandler(handler)
-    logger.propagate = False
-    logger.setLevel(logging.ERROR)
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagated
-        logger.setLevel(level)
+        for logger, propagated, level in before:
+            logger.removeHandler(handler)
+            logger.propagate = propagated
+            logger.setLevel(level)
         logging.disable(disabled)

@@ -13,6 +13,7 @@ from unittest.mock import DEFAULT, patch
 
 from kit.faulty_cluster import faulty_cluster
 from kit.virtual_time import VirtualClock, VirtualLoop
+from tests.property.plane import last_release
 from tests.property.plane.claims import claims_effects
 from tests.property.plane.monitors import monitors_effects
 from tests.property.plane.mps import mps_effects
@@ -62,10 +63,10 @@ def virtually(work: Coroutine[Any, Any, Any]) -> Any:
     gc.freeze()  # what was there before is not looked through again, neither between steps nor by the next history
     gc.disable()
     try:
-        still = patch("pumice.effects.tasks.perf_counter", lambda: 0.0)
+        still = [patch.object(tasks, "perf_counter", lambda: 0.0) for tasks in last_release.both("effects.tasks")]
         effects = (claims_effects(), monitors_effects(), mps_effects(), cycles_seen(), _garbage_left_alone())
-        with asyncio.Runner(loop_factory=PlaneLoop) as runner, still, ExitStack() as patches:
-            for each in effects:
+        with asyncio.Runner(loop_factory=PlaneLoop) as runner, ExitStack() as patches:
+            for each in (*still, *effects):
                 patches.enter_context(each)
             return runner.run(work)
     finally:

@@ -17,6 +17,7 @@ from kit.admitting import Refused, Seen
 from kit.fake_cluster import Json
 from kit.mig_rules import RuledSlices
 from kit.virtual_time import VirtualClock
+from tests.property.plane import last_release
 from tests.property.plane.processes import Connection
 from tests.property.plane.transport import Link, MemoryKubelet
 
@@ -113,6 +114,8 @@ class OwnSlices:
 
 class Node:
     resource = NUMBER
+    last = False
+    """Whether its plugin is the last release's."""
 
     def __init__(self, name: str, cards: tuple[CardFacts, ...], root: Path, rng: Random,
                  started: Callable[[Node, Running], None]) -> None:
@@ -137,11 +140,15 @@ class Node:
     # -- the device plugin ------------------------------------------------------------------------------------------------
 
     async def run_plugin(self, cluster: Connection, clock: VirtualClock, rng: Random, stop: asyncio.Event) -> None:
-        await vgpu_plugin.run(self.settings(), cluster=cluster, clock=clock, rng=rng, stop=stop, cards=self.cards,
-                              slices=OwnSlices(self.driver, cluster))  # fmt: skip
+        own = last_release.client(cluster, last=self.last)
+        await self._code().run(self.settings(), cluster=own, clock=clock, rng=rng, stop=stop, cards=self.cards,
+                               slices=last_release.slices(OwnSlices(self.driver, cluster), last=self.last))  # fmt: skip
+
+    def _code(self) -> Any:
+        return last_release.code("devices.nvidia_vgpu.plugin.daemon", last=self.last)
 
     def settings(self) -> vgpu_plugin.Settings:
-        return vgpu_plugin.Settings(
+        return self._code().Settings(  # type: ignore[no-any-return]
             self.name, device_plugin_dir=self.plugins, hook_path=self.root / "hook", lock_dir=self.root / "lock",
             library=self.root / "lib.so", node_config=self.root / "none.json", booking_dirs=(self.root / "bookings",),
             named_shares="on", cdi_folder=self.cdi, transport=self.link.transport, health_every=3.0, reload_every=120.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 from kit.faulty_cluster import PATIENCE, FaultyCluster
 from kit.virtual_time import VirtualClock
+from tests.property.plane import last_release
 
-from pumice.apps.scheduler.daemon import Scheduler
 from pumice.model.errors import PumiceError
 from pumice.ports.cluster import ApiError
 from pumice.ports.slices import CutRefused
@@ -165,15 +165,19 @@ class Connection(FaultyCluster):
 
 @contextmanager
 def cycles_seen() -> Iterator[None]:
-    """Let the witness of each scheduler see its cycles begin."""
-    real = Scheduler._cycle
+    """Let the witness of each scheduler see its cycles begin, of this release and of the last one."""
 
-    def seen(self: Scheduler) -> None:
-        assert isinstance(self.cluster, Connection)
-        self.cluster.witness(self.cluster, CYCLE)
-        real(self)
+    def seen(real: Callable[[Any], None]) -> Callable[[Any], None]:
+        def cycle(self: Any) -> None:
+            connection = self.cluster if isinstance(self.cluster, Connection) else self.cluster.connection
+            connection.witness(connection, CYCLE)
+            real(self)
 
-    with patch.object(Scheduler, "_cycle", seen):
+        return cycle
+
+    with ExitStack() as patches:
+        for scheduler in last_release.both("apps.scheduler.daemon"):
+            patches.enter_context(patch.object(scheduler.Scheduler, "_cycle", seen(scheduler.Scheduler._cycle)))
         yield
 
 

@@ -17,7 +17,7 @@ from kit.faulty_cluster import SYSTEM, FaultyCluster, faulty_cluster
 from kit.virtual_time import VirtualClock
 from tests.property.history.door import Door
 from tests.property.history.registry import Op, View
-from tests.property.plane import claim_kinds, judge, reclaim_kinds
+from tests.property.plane import claim_kinds, judge, last_release, reclaim_kinds, releases
 from tests.property.plane.caught import exceptions_told
 from tests.property.plane.claims import ClaimingNode
 from tests.property.plane.kinds import (
@@ -47,7 +47,6 @@ from tests.property.plane.processes import Connection, Doom, Fault, Process
 from tests.property.plane.upstream import UpstreamNode
 from tests.property.plane.webhooks import Desk, answered_by
 
-from pumice.apps.scheduler import daemon as scheduler
 from pumice.model.amount import MIB
 from pumice.ports.cards import CardFacts
 from pumice.ports.cluster import ApiError, Resource
@@ -118,9 +117,11 @@ class PlaneWorld(Door):
         self.nodes = {name: self._node(name, Random(rng.random())) for name in NODES}
         self.processes: dict[str, Process] = {}
         self.desk = Desk()
+        self.last_release: set[str] = set()
+        """Processes that are of the last release."""
 
     def beginning(self, view: View, rng: Random) -> list[Op]:
-        return []
+        return releases.beginning(self.name, rng)
 
     def _node(self, name: str, rng: Random) -> Node:
         whole = ClaimingNode if self.claims else MonitoredNode if self.name == MONITORED else Node
@@ -178,8 +179,11 @@ class PlaneWorld(Door):
     # -- the processes ----------------------------------------------------------------------------------------------------
 
     async def _run_scheduler(self, cluster: Connection, clock: VirtualClock, rng: Random, stop: asyncio.Event) -> None:
+        last = cluster.name in self.last_release
+        scheduler = last_release.code("apps.scheduler.daemon", last=last)
         settings = scheduler.Settings(listen="", leader_elect=True, budget=FOREVER, identity=f"{cluster.name} {rng.random()}")
-        await scheduler.run(settings, cluster=cluster, clock=clock, rng=rng, stop=stop)
+        own = last_release.client(cluster, last=last)
+        await scheduler.run(settings, cluster=own, clock=clock, rng=rng, stop=stop)
 
     async def _run_controller(self, cluster: Connection, clock: VirtualClock, rng: Random, stop: asyncio.Event) -> None:
         settings = controller.Settings(listen="127.0.0.1:0", share_hours=False)
@@ -217,6 +221,8 @@ class PlaneWorld(Door):
                 await self.befall(op)
 
     async def befall(self, op: Op) -> None:
+        if op["do"] == "release" and not self._exchange(op):
+            return
         if op["do"] not in ("wait", "calm"):
             self.faults, self.calm_since = self.faults + 1, FOREVER
         process = self.processes.get(op.get("process", ""))
@@ -237,6 +243,8 @@ class PlaneWorld(Door):
                     process.connection.doom = Doom(op["writes"], op["done"], op.get("only", ""))
             case "end" if process is not None:
                 await self._while_ending(process)
+            case "release" if process is not None:
+                await (process.kill() if op["killed"] else self._while_ending(process))
             case "fault" if process is not None:
                 process.connection.faults.append(Fault(op["code"], op["count"], op["done"], op.get("only", "")))
                 if op.get("only", "").endswith(" slice"):  # the pod for which it cuts is ended by design
@@ -282,6 +290,17 @@ class PlaneWorld(Door):
             case "configure":
                 data = {"volcano-scheduler.conf": self.conf if op["text"] is None else op["text"]}
                 await self.hands.patch(kinds.CONFIGMAPS, SCHEDULER_CONFIGMAP, {"data": data}, SYSTEM)
+
+    def _exchange(self, op: Op) -> bool:
+        """Say of which release the process is from its next start; return whether one has to end for it."""
+        name = op["process"]
+        if not releases.exchangeable(name, self.nodes) or op["last"] == (name in self.last_release):
+            return False
+        self.last_release ^= {name}
+        if (node := self.nodes.get(name.removeprefix("plugin "))) is not None:
+            node.last = op["last"]
+        self.struck["rolled back" if op["last"] else "upgraded", name.split()[0]] += bool(self.processes)
+        return bool(self.processes)
 
     async def _while_ending(self, process: Process) -> None:
         ending = asyncio.create_task(process.end())
