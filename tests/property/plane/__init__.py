@@ -12,5 +12,6 @@ It is a door of ``tests.property.history``: steps are data, drawn by a seed, kep
 ``monitor_kinds``), one shares its cards by MPS (``mps``, ``mps_judge``, ``mps_kinds``) or has upstream's plugin (``upstream``,
 ``upstream_judge``), or queues claim back what they deserve (``reclaim_judge``, ``reclaim_kinds``). ``world`` is what there is
 and what befalls it, ``seen`` what is seen of it, ``door`` what must hold, ``loop`` the event loop. ``caught`` tells exceptions
-that a daemon logs and survives.
+that a daemon logs and survives. Schedulers and plugins may be the last release's own code (``last_release``), from the beginning
+or exchanged amid a history (``releases``).
 """

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -18,7 +18,7 @@ from unittest.mock import patch
 from kit.admitting import Refused
 from kit.fake_cluster import Json
 from kit.virtual_time import VirtualClock
-from tests.property.plane import mps_judge
+from tests.property.plane import last_release, mps_judge
 from tests.property.plane.node import Node, Running
 from tests.property.plane.processes import Connection
 
@@ -238,7 +238,9 @@ class MpsNode(Node):
 @contextmanager
 def mps_effects() -> Iterator[None]:
     """A plugin that keeps control daemons has those of its node."""
-    with patch.object(vgpu_plugin, "MpsPrograms", lambda root, program: OwnServers(*MACHINES[root])):
+    with ExitStack() as patches:
+        for plugin in last_release.both("devices.nvidia_vgpu.plugin.daemon"):
+            patches.enter_context(patch.object(plugin, "MpsPrograms", lambda root, program: OwnServers(*MACHINES[root])))
         try:
             yield
         finally:

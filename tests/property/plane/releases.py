@@ -9,17 +9,21 @@ from typing import Any
 from tests.property.history.registry import Op, View, kind
 from tests.property.plane import last_release
 from tests.property.plane.kinds import CLAIMS, NODES, PLANES, pods_come, slices_come
+from tests.property.plane.monitors import MonitoredNode
+from tests.property.plane.mps import MpsNode
 from tests.property.plane.node import Node
 
 SCHEDULERS, PLUGINS = ("scheduler a", "scheduler b"), tuple(f"plugin {node}" for node in NODES)
 MIXING = tuple(name for name in PLANES if name != CLAIMS)
 """Planes on which releases are mixed."""
+MIXED = (Node, MonitoredNode, MpsNode)
+"""Nodes whose plugin may be of either."""
 
 
 def exchangeable(name: str, nodes: dict[str, Any]) -> bool:
     """Return whether the process may be of the last release."""
     node = nodes.get(name.removeprefix("plugin "))
-    return name in SCHEDULERS or (name in PLUGINS and type(node).run_plugin is Node.run_plugin)
+    return name in SCHEDULERS or (name in PLUGINS and type(node) in MIXED)
 
 
 def beginning(plane: str, rng: Random) -> list[Op]:
