@@ -12,14 +12,14 @@ from random import Random
 
 import pytest
 from kit import objects
-from kit.release import LAST, NEWEST, version
+from kit.release import LAST, NEWEST, ROOT, version
 from tests.property.history.registry import Op
 from tests.property.history.runner import History, replay
 from tests.property.plane import last_release
 from tests.property.plane.door import PlaneDoor
 from tests.property.plane.kinds import MODE, NODES
 from tests.property.plane.loop import virtually
-from tests.property.plane.releases import PLUGINS, SCHEDULERS
+from tests.property.plane.releases import PLUGINS, SCHEDULERS, left_out
 from tests.property.test_histories import quiet
 
 __all__ = ["quiet"]
@@ -132,6 +132,11 @@ def test_the_last_release_is_played_by_its_own_code_alone() -> None:
     assert strangers == {f"{last_release.NAME}.{name}" for name in last_release.SEAMS}
     for path in last_release.FOLDER.rglob("*.py"):
         assert not re.search(r"(?m)^\s*(from|import) pumice[. ]", path.read_text("utf-8")), path
+
+
+def test_what_is_not_played_of_it_is_mended_by_the_changelog() -> None:
+    text = " ".join((ROOT / "CHANGELOG.md").read_text("utf-8").split())
+    assert [row["mended"] for row in left_out() if f"- {row['mended']}" not in text] == []
 
 
 def test_the_release_that_is_played_is_this_one_or_the_last() -> None:

@@ -3,9 +3,12 @@ history."""
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from random import Random
 from typing import Any
 
+from kit.release import NEWEST
 from tests.property.history.registry import Op, View, kind
 from tests.property.plane import last_release
 from tests.property.plane.kinds import CLAIMS, NODES, PLANES, pods_come, slices_come
@@ -20,8 +23,16 @@ MIXED = (Node, MonitoredNode, MpsNode)
 """Nodes whose plugin may be of either."""
 
 
-def exchangeable(name: str, nodes: dict[str, Any]) -> bool:
+def left_out() -> list[dict[str, str]]:
+    """Return where a daemon of the last release is not played: what is wrong there is mended in this one."""
+    rows = tomllib.loads(Path(__file__).with_name("last_release.toml").read_text("utf-8")).get("left_out", [])
+    return [row for row in rows if row["version"] == NEWEST.version]
+
+
+def exchangeable(name: str, plane: str, nodes: dict[str, Any]) -> bool:
     """Return whether the process may be of the last release."""
+    if any(row["plane"] == plane and name.startswith(row["process"]) for row in left_out()):
+        return False
     node = nodes.get(name.removeprefix("plugin "))
     return name in SCHEDULERS or (name in PLUGINS and type(node) in MIXED)
 

@@ -294,7 +294,7 @@ class PlaneWorld(Door):
     def _exchange(self, op: Op) -> bool:
         """Say of which release the process is from its next start; return whether one has to end for it."""
         name = op["process"]
-        if not releases.exchangeable(name, self.nodes) or op["last"] == (name in self.last_release):
+        if not releases.exchangeable(name, self.name, self.nodes) or op["last"] == (name in self.last_release):
             return False
         self.last_release ^= {name}
         if (node := self.nodes.get(name.removeprefix("plugin "))) is not None:
