@@ -35,9 +35,12 @@ from pumice.scheduler.state.tasks import Gate
 
 Break = Callable[[pytest.MonkeyPatch], None]
 MOST = 600
-NEAR = {"no_caps": 41, "nobody_is_unwelcome": 13, "nobody_is_woken": 20, "no_spread": 15, "parents_do_not_count": 280,
-        "releases_wake_nobody": 404, "who_may_stay_goes": 27}  # fmt: skip
-"""A seed at which that break was found before: the search begins there and goes round. It saves time and decides nothing."""
+NEAR = {"no_taints": 0, "no_node_affinity": 2, "no_anti_affinity": 2, "nobody_is_unwelcome": 13, "no_affinity": 14,
+        "no_spread": 102, "no_ports": 3, "gates_are_open": 28, "room_everywhere": 14, "cards_are_forgotten": 0,
+        "nobody_is_woken": 23, "gains_are_not_told": 158, "releases_wake_nobody": 404, "every_gang_is_ready": 0,
+        "no_caps": 47, "parents_do_not_count": 321, "anybody_goes": 3, "who_may_stay_goes": 29}  # fmt: skip
+"""The seed at which that break was found: the search begins there and goes round. It saves two minutes and decides nothing.
+Where the kinds of steps have changed, ``python -m tests.property.test_the_checker`` prints it anew."""
 
 
 def a_complaint(promise: str, conf: str = "", near: int = 0) -> int | None:
@@ -123,12 +126,15 @@ def parents_do_not_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(QueueTree, "_path", lambda self, queue: ())
 
 
-@pytest.mark.parametrize(("broken", "promise"), [
+FOUND_OUT: list[tuple[Break, str]] = [
     (no_taints, "forbidden"), (no_node_affinity, "forbidden"), (no_anti_affinity, "forbidden"),
     (nobody_is_unwelcome, "forbidden"), (no_affinity, "forbidden"), (no_spread, "forbidden"), (no_ports, "forbidden"),
     (gates_are_open, "forbidden"), (room_everywhere, "over"), (cards_are_forgotten, "over"), (nobody_is_woken, "asleep"),
     (gains_are_not_told, "asleep"), (releases_wake_nobody, "asleep"), (every_gang_is_ready, "gang"),
-], ids=lambda value: getattr(value, "__name__", value))  # fmt: skip
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("broken", "promise"), FOUND_OUT, ids=lambda value: getattr(value, "__name__", value))
 def test_a_broken_engine_is_found_out(broken: Break, promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken(monkeypatch)
     assert a_complaint(promise, near=NEAR.get(broken.__name__, 0)) is not None
@@ -143,12 +149,15 @@ def who_may_stay_goes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pods, "yielding", lambda pod: replace(honest(pod), preemptable=True))
 
 
-@pytest.mark.parametrize(("broken", "conf", "promise"), [
+OF_ONE_CONFIGURATION: list[tuple[Break, str, str]] = [
     (cards_are_forgotten, "filters", "over"), (cards_are_forgotten, "legacy parts of cards", "over"),
     (cards_are_forgotten, "legacy whole cards", "over"), (no_caps, "no shares", "over"),
     (parents_do_not_count, "no shares", "over"), (anybody_goes, "making room", "evicted"),
     (who_may_stay_goes, "making room", "evicted"),
-], ids=lambda value: getattr(value, "__name__", value))  # fmt: skip
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("broken", "conf", "promise"), OF_ONE_CONFIGURATION, ids=lambda value: getattr(value, "__name__", value))
 def test_an_engine_that_is_broken_for_one_configuration_is_found_out(
     broken: Break, conf: str, promise: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,3 +188,17 @@ def test_who_takes_what_others_are_guaranteed_is_told(mine: int, robbed: list[st
     cluster = Cluster({"Node": {"n": node("n", cpu="4")}, "Queue": queues, "Pod": {p["metadata"]["name"]: p for p in there}})
     books = Queues(cluster.tables, there, requests, "volcano")
     assert books.robbed("rich", requests(there[0]), cluster.total()) == robbed
+
+
+def found_now() -> dict[str, int | None]:
+    """Search from the first seed: what ``NEAR`` should say."""
+    found: dict[str, int | None] = {}
+    for broken, conf, promise in [*((broken, "", promise) for broken, promise in FOUND_OUT), *OF_ONE_CONFIGURATION]:
+        with pytest.MonkeyPatch.context() as patch:
+            broken(patch)
+            found.setdefault(broken.__name__, a_complaint(promise, conf))
+    return found
+
+
+if __name__ == "__main__":
+    print(found_now())

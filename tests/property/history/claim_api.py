@@ -27,6 +27,8 @@ class ClaimApi:
         self.refused = 0
         self.left: int | None = None
         self.resting = 0
+        self._in_order = -1
+        """The store's version at which the claim controller found nothing to do."""
 
     # -- the scheduler's writes, as ``apps/scheduler/claim_writes.py`` sends them ---------------------------------------
 
@@ -96,7 +98,8 @@ class ClaimApi:
 
     def control(self) -> None:
         """Make claims of templates, take reservations off that belong to nobody, and let go what is used no more."""
-        if self.resting:
+        before = self.store.version
+        if self.resting or before == self._in_order:
             return
         pods = self.store.tables["Pod"]
         for pod in list(pods.values()):
@@ -105,6 +108,8 @@ class ClaimApi:
         exist = {pod["metadata"]["uid"] for pod in pods.values()}
         for key, found in list(self.store.tables["ResourceClaim"].items()):
             self._tidy(key, found, alive, exist)
+        if self.store.version == before:
+            self._in_order = before
 
     def _make(self, pod: Json) -> None:
         meta, said = pod["metadata"], list(pod.get("status", {}).get("resourceClaimStatuses") or ())
