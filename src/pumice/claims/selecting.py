@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pumice.cel.checking import BOOL, DYN, MAP, STRING, checked, struct
-from pumice.cel.evaluation import Program, compiled
-from pumice.cel.kubernetes import Quantity
 from pumice.cel.running import STEPS, Budget
-from pumice.cel.syntax import parse
 from pumice.cel.values import CelError, type_of
-from pumice.cel.versions import semver
 from pumice.claims.objects import Attribute, Device, ResourceSlice
 
-_DEVICE: Final = struct(driver=STRING, allowMultipleAllocations=BOOL, attributes=MAP, capacity=MAP)
+if TYPE_CHECKING:
+    from pumice.cel.evaluation import Program
+
 _NAMES: Final = frozenset(("device",))
 ANSWERS_MOST: Final = 16_384
 """Answers kept for one slice; tenants who never write a selector twice must not fill our memory."""
@@ -32,7 +29,13 @@ class _Domains(dict[str, dict[str, Any]]):
 @lru_cache(maxsize=1024)
 def program_of(expression: str) -> Program:
     """Return the compiled selector. Raises CelError for one that Kubernetes would not compile."""
-    found = checked(parse(expression), {"device": _DEVICE})
+    # Here, for the parser of expressions is a tenth of the start of each command that answers by the scheduler's rules.
+    from pumice.cel.checking import BOOL, DYN, MAP, STRING, checked, struct
+    from pumice.cel.evaluation import compiled
+    from pumice.cel.syntax import parse
+
+    device = struct(driver=STRING, allowMultipleAllocations=BOOL, attributes=MAP, capacity=MAP)
+    found = checked(parse(expression), {"device": device})
     if found not in (BOOL, DYN):
         raise CelError(f"must evaluate to bool or the unknown type, not {found.name}")
     return compiled(expression, _NAMES)
@@ -83,6 +86,8 @@ def _ran(program: Program, variables: Mapping[str, Any], budget: Budget) -> bool
 
 def _seen(driver: str, device: Device) -> dict[str, Any]:
     """A device as expressions see it. Raises CelError for an attribute that says no version though it should."""
+    from pumice.cel.kubernetes import Quantity
+
     return {
         "driver": driver, "allowMultipleAllocations": device.allow_multiple_allocations,
         "attributes": _by_domain(driver, {name: _plain(one) for name, one in device.attributes.items()}),
@@ -99,5 +104,7 @@ def _by_domain(driver: str, values: Mapping[str, Any]) -> _Domains:
 
 
 def _plain(attribute: Attribute) -> Any:
+    from pumice.cel.versions import semver
+
     kind, value = attribute.typed
     return semver(value) if kind == "version" else value

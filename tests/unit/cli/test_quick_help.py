@@ -39,3 +39,10 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_the_help_names_the_webhooks_that_are_registered() -> None:
     assert ENABLED.split(",") == list(DEFAULT_PATHS)
+
+
+def test_a_command_that_asks_a_cluster_once_imports_no_streams_and_no_parser_of_expressions() -> None:
+    """All that answer by the scheduler's rules would pay for both: half of their start."""
+    code = "import sys, pumice.cli.snapshot_source; print(*({'aiohttp', 'lark', 're2'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr, done.returncode) == ("\n", "", 0)

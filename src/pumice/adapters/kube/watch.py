@@ -14,15 +14,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import aiohttp
 import msgspec
 from msgspec import Raw, Struct, defstruct, field
 
 from pumice.effects.backoff import Backoff
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, WatchEvent
+
+if TYPE_CHECKING:
+    import aiohttp
 
 log = logging.getLogger("pumice.kube.watch")
 
@@ -215,6 +217,8 @@ async def _pages(client: Transport, path: str, selectors: Mapping[str, str], for
 async def _watch(client: Transport, path: str, selectors: Mapping[str, str], version: str, rng: random.Random,
                  form: Form, limits: WatchLimits) -> AsyncIterator[tuple[str, Any, bytes, Any]]:
     """(type, metadata, raw bytes, object) of the lines of one watch request until the server ends it."""
+    import aiohttp
+
     params = {**selectors, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version,
               "timeoutSeconds": str(WATCH_SECONDS + rng.randrange(WATCH_SECONDS))}
     try:
