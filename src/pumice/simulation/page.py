@@ -7,7 +7,7 @@ from html import escape
 from math import floor, log10
 
 from pumice.simulation.outcome import Difference, Outcome
-from pumice.simulation.report import Row, difference_lines, reason_lines, rows_of, span, waiting_lines
+from pumice.simulation.report import Row, difference_lines, is_shown, reason_lines, rows_of, span, waiting_lines
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 640, 220, 52, 26
 COLOURS = ("#0b6e99", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#be123c")
@@ -26,15 +26,19 @@ Curve = tuple[str, Sequence[tuple[float, float]]]
 
 def page(outcomes: Sequence[Outcome], differences: Iterable[Difference], about: str) -> str:
     """The document. ``about`` says what was played."""
-    sampled: list[tuple[str, str, Callable[[Outcome], list[tuple[float, float]]], str]] = [
-        ("Memory of cards that is allocated", "per cent, over time", lambda o: [(s.at, 100 * s.memory) for s in o.samples], "%"),
-        ("Memory that is free and stranded", "per cent of all, that the next pod is expected to find no use for",
+    sampled: list[tuple[str, str, str, Callable[[Outcome], list[tuple[float, float]]], str]] = [
+        ("memory", "Memory of cards that is allocated", "per cent, over time",
+         lambda o: [(s.at, 100 * s.memory) for s in o.samples], "%"),
+        ("fragmentation", "Memory that is free and stranded", "per cent of all, that the next pod is expected to find no use for",
          lambda o: [(s.at, 100 * s.stranded) for s in o.samples], "%"),
-        ("Cores of cards that are allocated", "per cent, over time", lambda o: [(s.at, 100 * s.cores) for s in o.samples], "%"),
-        ("CPUs beside cards that are allocated", "per cent, over time", lambda o: [(s.at, 100 * s.cpu) for s in o.samples], "%"),
-        ("Pods that wait", "over time", lambda o: [(s.at, float(s.waiting)) for s in o.samples], ""),
+        ("cores", "Cores of cards that are allocated", "per cent, over time",
+         lambda o: [(s.at, 100 * s.cores) for s in o.samples], "%"),
+        ("cpu", "CPUs beside cards that are allocated", "per cent, over time",
+         lambda o: [(s.at, 100 * s.cpu) for s in o.samples], "%"),
+        ("waiting", "Pods that wait", "over time", lambda o: [(s.at, float(s.waiting)) for s in o.samples], ""),
     ]  # fmt: skip
-    figures = [_figure(title, under, [(o.variant, curve(o)) for o in outcomes], unit) for title, under, curve, unit in sampled]
+    figures = [_figure(title, under, [(o.variant, curve(o)) for o in outcomes], unit)
+               for amount, title, under, curve, unit in sampled if is_shown(amount, outcomes)]  # fmt: skip
     figures.append(_figure("Pods that had a place after so long", "per cent of all pods, by seconds of waiting, logarithmic",
                            [(o.variant, _waits(o)) for o in outcomes], "%", lambda x: span(10**x - 1)))  # fmt: skip
     lines = [line for one in differences for line in difference_lines(one, 20)]

@@ -9,6 +9,12 @@ from pumice.simulation.outcome import Difference, Outcome, Part
 Row = tuple[str, list[str]]
 ALLOCATED = {"memory": "memory of cards", "cores": "cores of cards", "shares": "slots of cards", "cpu": "CPUs beside cards",
              "fragmentation": "fragmentation"}  # fmt: skip
+OPTIONAL = ("cores", "cpu")
+
+
+def is_shown(amount: str, outcomes: Sequence[Outcome]) -> bool:
+    """Say whether a figure belongs into a report: cores and CPUs do where some pod asked for them."""
+    return amount not in OPTIONAL or any(outcome.mean[amount] or outcome.end[amount] for outcome in outcomes)
 
 
 def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
@@ -22,7 +28,7 @@ def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
         row("fit no empty node", lambda o: f"{len(o.fits_no_node):,}"),
         row("waiting, p50 / p99", lambda o: _waited(o.whole)),
         *(row(f"{title}, mean / end", lambda o, name=name: f"{o.mean[name]:.1f} / {o.end[name]:.1f} %")  # type: ignore[misc]
-          for name, title in ALLOCATED.items()),
+          for name, title in ALLOCATED.items() if is_shown(name, outcomes)),
         row("card-hours idle", lambda o: f"{o.idle_card_hours:,.1f}" if o.idle_card_hours else "0"),
         row("evictions", lambda o: f"{o.evictions:,}"),
         row("failures of nodes", lambda o: f"{o.failures:,}"),

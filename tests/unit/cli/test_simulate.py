@@ -73,6 +73,17 @@ def test_policies_stand_side_by_side() -> None:
     assert "fragmentation, mean / end" in called.stdout
 
 
+def test_cores_are_shown_where_a_pod_asks_for_them(tmp_path: Path) -> None:
+    flow = ("--generate", "pods=3,shape=whole,arrival=once", "--html", str(tmp_path / "page.html"))
+    for pod, shown in (("{cpu: 1}", False), ("{volcano.sh/vgpu-number: 1, volcano.sh/vgpu-cores: 50}", True)):
+        (tmp_path / "pod.yaml").write_text(
+            f"kind: Pod\nmetadata: {{name: one}}\nspec: {{containers: [{{name: c, resources: {{limits: {pod}}}}}]}}\n")
+        printed = simulate(*MADE, "-f", str(tmp_path / "pod.yaml"), *flow).stdout
+        assert ("cores of cards" in printed) is shown
+        assert ("Cores of cards" in (tmp_path / "page.html").read_text()) is shown
+        assert "CPUs beside cards" in printed
+
+
 def test_a_change_stands_beside_the_cluster_as_it_is(tmp_path: Path) -> None:
     case = write_case(tmp_path)
     base, more = variants("--from", str(case), "--add", "nodes=1,model=V100", "--generate", "pods=9,shape=whole")
@@ -111,7 +122,7 @@ def test_the_page_opens_from_disk_and_asks_nobody(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert simulate(*MADE, "--generate", FLOW, "--policy", "binpack", "--policy", "spread", "--html", str(page)).exit_code == 0
     text = page.read_text()
-    assert text.count("<svg") == 6
+    assert text.count("<svg") == 5, "no pod asks for cores"
     assert not re.search(r"https?://|<script|<link|@import|url\(", text)
 
 
