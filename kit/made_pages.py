@@ -39,13 +39,18 @@ def metrics() -> str:
     for name, text in pages().items():
         lines += [f"## {name}\n", "| metric | type | meaning | sample |", "|---|---|---|---|"]
         for family in sorted(text_string_to_metric_families(text), key=lambda family: family.name):
-            line = next((line for line in text.splitlines() if line.startswith((f"{family.name}{{", f"{family.name} ",
-                         f"{family.name}_"))), "")  # fmt: skip
+            line = sample_of(text, family.name)
             meaning = family.documentation.replace("|", r"\|").replace("<", r"\<")
             sample = f"`{_without_value(line)}`" if line else ""
             lines.append(f"| `{family.name}` | {family.type} | {meaning} | {sample} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def sample_of(text: str, family: str) -> str:
+    """A line of the family. Of the series of several jobs the first by name: a busy machine has more jobs tried again."""
+    lines = [line for line in text.splitlines() if line.startswith((f"{family}{{", f"{family} ", f"{family}_"))]
+    return min((line for line in lines if "{job_id=" in line), default=lines[0] if lines else "")
 
 
 def _without_value(line: str) -> str:

@@ -18,6 +18,12 @@ def test_the_pages_of_metrics_and_rights_are_what_the_daemons_and_manifests_say(
     assert (made_pages.FOLDER / "rights.md").read_text("utf-8") == made_pages.rights()
 
 
+def test_a_sample_is_of_the_same_job_whichever_jobs_are_tried_again() -> None:
+    jobs = ['retries{job_id="bad"} 1', 'retries{job_id="g"} 2']
+    assert {made_pages.sample_of("\n".join(lines), "retries") for lines in (jobs, jobs[::-1])} == {jobs[0]}
+    assert made_pages.sample_of('share{queue="root"} 1\nshare{queue="a"} 1', "share") == 'share{queue="root"} 1'
+
+
 def test_the_page_of_services_has_a_row_for_every_series_of_ours_with_its_labels_and_no_other() -> None:
     """The page of metrics has a sample of each; a row may shorten the names that follow its first, ``…_used_bytes``."""
     samples = dict(re.findall(r"^\| `(pumice_\w+)` .*\| `?(.*?)`? \|$", made_pages.metrics(), re.M))
