@@ -147,7 +147,7 @@ _NOTHING: Mapping[str, str] = {}
 
 @dataclass(slots=True)
 class Reports:
-    """``problems`` is told what is wrong, by ConfigMap."""
+    """The nodes' reports of devices. ``problems`` is told what is wrong, by ConfigMap."""
 
     problems: dict[str, str]
     _said: dict[str, Reported] = field(default_factory=dict)

@@ -68,7 +68,7 @@ def _amounts(quantities: Quantities) -> Vector:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """``allowed``: status.disruptionsAllowed; what its controller has not reckoned yet allows none."""
+    """A PodDisruptionBudget. ``allowed``: status.disruptionsAllowed; what its controller has not reckoned yet allows none."""
 
     name: str
     namespace: str

@@ -22,7 +22,7 @@ State = tuple[tuple[CardFacts, ...], tuple[CardUse, ...]]
 
 
 class CardStates:
-    """``ids`` maps a row of the node table to its state; state 0 has no cards."""
+    """The states of nodes' cards, numbered. ``ids`` maps a row of the node table to its state; state 0 has no cards."""
 
     def __init__(self) -> None:
         self.ids: NDArray[np.int32] = np.zeros(16, np.int32)

@@ -73,7 +73,7 @@ class SpreadRule:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Where the pod may and would rather run, parsed. All of it is part of the class."""
+    """The constraints and preferences of a pod, parsed. All of it is part of the class."""
 
     namespace: str = ""
     labels: tuple[tuple[str, str], ...] = ()

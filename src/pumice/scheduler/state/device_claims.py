@@ -50,7 +50,8 @@ from pumice.wire.pod_claims import amounts_of, claims_of
 
 @dataclass(slots=True)
 class DeviceClaims:
-    """``waiting`` is told of pods whose claims are other than before: their classes may be others."""
+    """The ResourceClaims of the cluster. ``waiting`` is told of pods whose claims are other than before: their classes may be
+    others."""
 
     table: NodeTable
     problems: dict[str, str] = field(default_factory=dict)

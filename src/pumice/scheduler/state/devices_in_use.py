@@ -20,7 +20,7 @@ from pumice.scheduler.state.nodes import NodeTable
 
 @dataclass(slots=True)
 class DevicesInUse:
-    """``held``: by pool and uid of the claim."""
+    """The devices that claims hold. ``held``: by pool and uid of the claim."""
 
     table: NodeTable
     slices: Slices

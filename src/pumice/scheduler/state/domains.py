@@ -97,7 +97,8 @@ class Level:
 
 @dataclass(slots=True)
 class Tree:
-    """``domains`` by name, ``root`` above them all. ``tier_names``: the lowest tier of each name. ``levels``: lowest first."""
+    """The tree of network domains. ``domains`` by name, ``root`` above them all. ``tier_names``: the lowest tier of each name.
+    ``levels``: lowest first."""
 
     root: Domain
     domains: Mapping[str, Domain]
@@ -384,7 +385,7 @@ VALID: Final = frozenset({*NOMINATED, Status.PENDING})
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """Which sub-group: the policy's place among the PodGroup's, and what the labels say."""
+    """A sub-group's key: the policy's place among the PodGroup's, and what the labels say."""
 
     policy: int
     values: tuple[str, ...] = ()

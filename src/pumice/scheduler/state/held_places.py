@@ -26,8 +26,8 @@ AT_ONCE: Final = 2048
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """``known``: who it is for was there, and asked for ``request``, when the node said so first. ``tried``: when that pod was
-    tried last, by the clock of the cycles."""
+    """A place that is held for a pod. ``known``: who it is for was there, and asked for ``request``, when the node said so
+    first. ``tried``: when that pod was tried last, by the clock of the cycles."""
 
     node: str
     number: int
@@ -155,7 +155,7 @@ class HeldPlaces:
         return {name: table.nodes[node].by_uuid for name, table in self.ledger.device_tables.items() if node in table.nodes}
 
     def _trouble(self, hold: Hold, wall: float, owners: Collection[str]) -> str:
-        """Why it is not held; empty: it is."""
+        """Return why it is not held; empty: it is."""
         asked, until = hold.asked, moment(hold.asked.until)
         if until is None:
             return f"{asked.until[:64]!r} is no time in RFC 3339"

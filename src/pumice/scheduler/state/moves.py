@@ -120,7 +120,7 @@ class Moving:
 
 @dataclass(slots=True)
 class Moves:
-    """``terms`` None: the configuration has no such action."""
+    """The moves that are under way. ``terms`` None: the configuration has no such action."""
 
     ledger: Ledger
     scheduling_queue: SchedulingQueue

@@ -24,7 +24,7 @@ from pumice.scheduler.state.tasks import NO_BACKOFF, Retry, Status
 
 @dataclass(frozen=True, slots=True)
 class Nominated:
-    """``awaits``: uids of those who are still to leave."""
+    """A nomination. ``awaits``: uids of those who are still to leave."""
 
     task: Task
     node: str
@@ -157,7 +157,8 @@ EVICT_AGAIN = Backoff(5.0, 60.0)
 
 @dataclass(slots=True)
 class Eviction:
-    """``shown``: what the watch shows instead. ``queue`` was charged ``amounts`` for the pod until it was told to go."""
+    """An eviction that was told. ``shown``: what the watch shows instead. ``queue`` was charged ``amounts`` for the pod until
+    it was told to go."""
 
     task: Task
     receipt: Receipt
@@ -301,7 +302,7 @@ class TerminatingPods:
 
     @property
     def first_overdue(self) -> float:
-        """When the first terminating pod should be gone."""
+        """Return when the first terminating pod should be gone."""
         return min(self._until.values(), default=float("inf"))
 
     def take_overdue(self, now: float) -> list[str]:
@@ -322,7 +323,7 @@ class TerminatingPods:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """``since`` and ``until`` by the clock of the cycles."""
+    """A reservation of nodes. ``since`` and ``until`` by the clock of the cycles."""
 
     job: Job
     nodes: frozenset[str]

@@ -30,7 +30,7 @@ EXPLAIN_AGAIN_AFTER: Final = 30.0
 
 
 class JobState(Enum):
-    """Where a job stands in the scheduling queue."""
+    """A job's state in the scheduling queue."""
 
     IDLE = auto()
     """Nothing of it is to be tried."""

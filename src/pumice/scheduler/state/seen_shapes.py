@@ -36,7 +36,7 @@ class Fitted:
 
 
 class SeenShapes:
-    """``current`` stays the same, and with it ``version``, until frequencies have shifted."""
+    """The shapes of requests seen so far. ``current`` stays the same, and with it ``version``, until frequencies have shifted."""
 
     def __init__(self) -> None:
         self.version = 1

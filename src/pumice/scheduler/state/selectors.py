@@ -58,7 +58,7 @@ class LabelTable:
         return found
 
     def matches(self, requirement: Requirement) -> NDArray[np.bool_]:
-        """Which rows satisfy one requirement (rows without a node: as if they had no labels)."""
+        """Return which rows satisfy one requirement (rows without a node: as if they had no labels)."""
         codes = self.codes(NAME_FIELD if requirement.field else requirement.key)
         values = self._values.get(NAME_FIELD if requirement.field else requirement.key, {})
         verdicts = np.zeros(len(values) + 1, bool)  # the last entry answers for code -1

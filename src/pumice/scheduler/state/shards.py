@@ -38,8 +38,8 @@ class Mode(StrEnum):
 
 
 class Shard(NamedTuple):
-    """``desired``: the nodes that it is to have. ``in_use``: those on which its scheduler may place pods, until it says
-    otherwise."""
+    """A scheduler's share of the nodes. ``desired``: the nodes that it is to have. ``in_use``: those on which its scheduler
+    may place pods, until it says otherwise."""
 
     desired: frozenset[str] = frozenset()
     in_use: frozenset[str] = frozenset()

@@ -86,7 +86,7 @@ def task_status(pod: Pod) -> Status:
 
 
 class Cause(StrEnum):
-    """Why a pod waits, in one word: the label ``reason`` of ``pumice_pending_pods``."""
+    """The reason for which a pod waits, in one word: the label ``reason`` of ``pumice_pending_pods``."""
 
     NEW = "new"
     GATED = "gated"

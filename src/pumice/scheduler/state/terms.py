@@ -1,4 +1,4 @@
-"""Where pods with certain labels are: the index behind pod affinity, topology spread and host ports.
+"""The nodes of pods with certain labels: the index behind pod affinity, topology spread and host ports.
 
 Placed pods are counted by their features (equal pods share one Features value), per topology domain and by term. A term is
 matched when a pod of a new kind comes, or when the term is first asked for, against those alone that have a label it names:
@@ -130,7 +130,7 @@ Namespaces = Mapping[str, Mapping[str, str]]
 
 
 class PodTerm(Struct, frozen=True, cache_hash=True):
-    """Which pods, seen over which topology: those in ``namespaces`` or in a namespace whose labels meet ``spaces``
+    """Pods, and the topology over which they are seen: those in ``namespaces`` or in a namespace whose labels meet ``spaces``
     (None: no such selector; empty: every namespace)."""
 
     selector: Requirements | None

@@ -77,7 +77,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class StorageClass:
-    """``topologies`` are where its provisioner makes volumes; None: everywhere."""
+    """A StorageClass. ``topologies`` are where its provisioner makes volumes; None: everywhere."""
 
     provisioner: str
     immediate: bool
@@ -342,7 +342,7 @@ def _provisioned(ledger: Ledger, volumes: Volumes, claim: VolumeClaim, *, by_roo
 
 
 def volumes_for(ledger: Ledger, volumes: Volumes, cls: PodClass, node: str) -> dict[str, str]:
-    """Which volume each unbound claim of the pod gets on that node; empty: one is made there."""
+    """Return which volume each unbound claim of the pod gets on that node; empty: one is made there."""
     known = [volumes.claims.get(key) for key in cls.constraints.claim_keys]
     claims = [claim for claim in known if claim is not None and not claim.bound]
     row = ledger.table.row_of.get(node)

@@ -1,4 +1,5 @@
-"""Why the pods of a job wait, and in whose words its PodGroup says so: the one place where it is decided which reason counts."""
+"""Reasons for which the pods of a job wait, and in whose words its PodGroup says so: the one place where it is decided which
+reason counts."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ class Waiting:
 
     @property
     def text(self) -> str:
-        """Why the gang stands where it stands, as its PodGroup says it (Volcano pkg/scheduler/api/job_info.go)."""
+        """Return why the gang stands where it stands, as its PodGroup says it (Volcano pkg/scheduler/api/job_info.go)."""
         if not self._text:
             self._text = self._report()
         return self._text
