@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -43,3 +45,24 @@ def test_a_source_tree_knows_where_it_is() -> None:
     here = this_installation()
     assert here.python
     assert any("aiohttp" in line for line in here.requires)
+
+
+def test_whatever_a_client_of_the_cluster_imports_first_the_advice_names_its_extra() -> None:
+    """In an installation without the extra its first import fails, whichever that is."""
+    code = """
+import sys
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition('.')[0] not in {*sys.stdlib_module_names, 'pumice', 'msgspec', 'yaml', 'rich', 'pynvml'}:
+            raise ModuleNotFoundError(f'No module named {name!r}', name=name)
+sys.meta_path.insert(0, Nothing())
+from pumice.cli.extras import BROUGHT_BY
+try:
+    import pumice.adapters.kube
+except ModuleNotFoundError as error:
+    assert error.name in BROUGHT_BY['kubernetes'], error.name
+else:
+    raise AssertionError('nothing was missing')
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode
 
-from yarl import URL
-
 from pumice.adapters.kube.config import Access, load_kubeconfig
 from pumice.adapters.kube.connections import Answer, BadAnswer, Connections
 from pumice.adapters.kube.verbs import Verbs
@@ -23,6 +21,7 @@ from pumice.ports.cluster import ApiError
 
 if TYPE_CHECKING:
     import aiohttp  # imported where an answer is streamed: a command that asks once starts without it, in a fifth less time
+    from yarl import URL
 
 TOO_MANY_RETRIES = 8  # client-go gives up after ten answers of 429
 UNPACKED_ASIDE = 256 * 1024
@@ -146,6 +145,8 @@ class KubeClient(Verbs):
 
 def _server_url(text: str) -> URL:
     """Raises BadInput."""
+    from yarl import URL
+
     try:
         url = URL(text)
         if url.scheme in ("http", "https") and url.host:
