@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from itertools import count
 
@@ -10,6 +11,7 @@ from kit.engine_world import World
 from kit.objects import group, node, pod, queue
 from kit.scheduler_confs import conf
 
+from pumice.effects.vocabulary import PodCondition
 from pumice.metrics.scheduler import JobSeries, queue_families
 from pumice.scheduler.explaining.explain import explain_known
 from pumice.scheduler.explaining.queues import queue_view, queue_views
@@ -198,3 +200,46 @@ def test_a_member_that_its_gangs_last_try_did_not_come_to_no_longer_tells_of_an_
     why = "0/2 nodes are unavailable: 2 Insufficient cpu."
     assert condition(world, "default/g-0") == why
     assert condition(world, "default/g-1").endswith(f"Origin reason is g-0: {why}")
+
+
+def test_a_pod_tried_at_the_moment_in_which_a_node_went_counts_the_others_a_minute_later() -> None:
+    world = World()
+    changed = pod("p", cpu="2")
+    world.add(node("n1", cpu="1"), node("n2", cpu="1"), changed)
+    world.settle()
+    assert condition(world, "default/p") == "0/2 nodes are unavailable: 2 Insufficient cpu."
+    world.remove("Node", "n2")
+    changed["spec"]["tolerations"] = [{"operator": "Exists"}]
+    world.add(changed)
+    world.settle(61.0)
+    assert condition(world, "default/p") == "0/1 nodes are unavailable: 1 Insufficient cpu."
+
+
+def test_a_pod_that_can_never_run_counts_the_nodes_although_its_gang_changes_as_they_go() -> None:
+    world = World()
+    never = pod("g-0", cpu="1", group="g")
+    never["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "nowhere"}]
+    world.add(node("n1"), node("n2"), group("g", minimum=2), never)
+    world.settle()
+    assert condition(world, "default/g-0").startswith("0/2 nodes are unavailable: 2 ")
+    world.remove("Node", "n2")
+    world.add(group("g", minimum=3))
+    world.settle(61.0)
+    assert condition(world, "default/g-0").startswith("0/1 nodes are unavailable: 1 ")
+
+
+def test_where_nodes_come_all_the_time_a_waiting_pod_is_written_every_half_minute_and_counts_all_of_them_in_the_end() -> None:
+    world = World()
+    world.add(node("n0", cpu="1"), *(pod(f"p{number}", cpu="2") for number in range(3)), pod("lone", cpu="3"))
+    world.settle()
+    world.effects.clear()
+    for number in range(1, 41):
+        world.add(node(f"n{number}", cpu="1"))
+        if number % 4 == 0:
+            world.add(world.pods["default/lone"])
+        world.settle(5.0)
+    world.settle(61.0)
+    written = Counter(effect.name for effect in world.effects if isinstance(effect, PodCondition))
+    assert all(count <= 1 + (40 * 5 + 61) // 30 for count in written.values()), written
+    said = {condition(world, f"default/{name}") for name in ("p0", "p1", "p2", "lone")}
+    assert said == {"0/41 nodes are unavailable: 41 Insufficient cpu."}

@@ -170,7 +170,7 @@ class Engine:
     @property
     def _due(self) -> float:
         queue = self.state.scheduling_queue
-        return min(queue.due, self._leaves, queue.explain_at if self.outdated else FOR_EVER)
+        return min(queue.due, self._leaves, queue.renews_at(self.state.ledger.table.version))
 
     # -- what became of the effects -----------------------------------------------------------------------------
 

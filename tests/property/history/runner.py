@@ -21,6 +21,13 @@ from pumice_lab.first_objects import SCHEDULER_CONF
 STEPS = 30
 QUIET = 70.0
 """Seconds at the end of a history in which whatever is written after a pause is written."""
+LAST = (
+    ("a node comes", "a node goes before its pods", "a node comes anew under its name"),
+    ("a pod comes", "a queue comes anew under its name", "a PodGroup comes anew under its name",
+     "a PodGroup wants fewer or more"),
+)  # fmt: skip
+"""Kinds of steps shortly before that, one of each in one moment: pods that were told how many nodes refuse are tried anew as
+nodes come and go."""
 OPEN: tuple[str, ...] = ()
 """Kinds of steps and traits of pods under which some promise is not held yet."""
 VOTES = SCHEDULER_CONF.replace("    enablePreemptable: false\n", "")
@@ -147,8 +154,14 @@ async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str],
                     ops = [*ops, {"do": "wait", "seconds": rng.choice(door.pauses)}]
                 await _step(door, played, (chosen.name, ops))
         if not door.checker.complaints:
-            quiet: list[Op] = [{"do": "relist"}, {"do": "wait", "seconds": QUIET}]
-            await _step(door, played, ("all is heard, and long nothing happens", quiet))
+            await _step(door, played, ("all is heard", [{"do": "relist"}, {"do": "wait", "seconds": rng.choice(door.pauses)}]))
+        for _ in range(2):
+            if not door.checker.complaints:
+                names = [rng.choice(each) for each in LAST]
+                ops = [op for name in names for op in KINDS[name].draw(view, rng) or []]
+                await _step(door, played, (" and ".join(names), [*ops, {"do": "wait", "seconds": rng.choice(door.pauses)}]))
+        if not door.checker.complaints:
+            await _step(door, played, ("long nothing happens", [{"do": "wait", "seconds": QUIET}]))
     finally:
         await door.end()
     return History(seed, conf, tuple(played), tuple(door.checker.complaints))

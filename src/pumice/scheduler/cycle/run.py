@@ -50,7 +50,7 @@ def activate(cycle: Cycle) -> None:
     hand_over(cycle)
     if state.held_places:
         held.hand_over(cycle)
-    state.scheduling_queue.explain_again(state.ledger.table.version, cycle.now)
+    state.scheduling_queue.renew(state.ledger.table.version, cycle.now)
 
 
 def _give_up(cycle: Cycle) -> None:

@@ -25,9 +25,6 @@ from pumice.wire.topology import TOPOLOGY_API
 from pumice.wire.volcano import COMPLETED, INQUEUE, PENDING, RUNNING, UNKNOWN, PodGroup, PodGroupCondition
 
 REFUSED_BY_NODE = "its node could not give it the devices that it was placed on"
-REWRITE_AFTER = 30.0
-"""Seconds between two writes of a pod's condition when only the numbers in its text have changed, unless the nodes have
-(``SchedulingQueue.explain_again``)."""
 
 
 def close(cycle: Cycle) -> list[SchedulerEffect]:
@@ -105,6 +102,7 @@ def _gang(cycle: Cycle, job: Job, lacks: int | None, waiting: Waiting, known: bo
 
 def _tasks(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
     found: list[SchedulerEffect] = []
+    queue = cycle.state.scheduling_queue
     for task in job.tasks.values():
         if task.gated or task.puzzling or task.status not in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED):
             continue
@@ -114,9 +112,10 @@ def _tasks(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
         if task.condition == (reason, message):
             continue
         same_kind = task.condition is not None and _words(task.condition) == _words((reason, message))
-        if same_kind and cycle.now - task.condition_at < REWRITE_AFTER:
+        if same_kind and task.condition_renewal == queue.renewals:
+            queue.put_off(job)
             continue
-        task.condition, task.condition_at = (reason, message), cycle.now
+        task.condition, task.condition_renewal = (reason, message), queue.renewals
         cycle.measures.refused += 1
         found.append(PodCondition(task.uid, task.namespace, task.name, reason, message))
     return found
@@ -125,7 +124,7 @@ def _tasks(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
 def _never(cycle: Cycle, job: Job) -> None:
     """Whatever queue or gang say, a pod that can never run hears that first."""
     for task in job.pending.values():
-        if task.error is None and never(task):
+        if never(task):
             task.error = by_nodes(cycle.placer.why(task.cls).text)
 
 

@@ -22,8 +22,8 @@ from pumice.wire.quantity import parse_duration
 from pumice.wire.scheduler_conf import SchedulerConf
 
 FOR_EVER: Final = float("inf")
-EXPLAIN_AGAIN_AFTER: Final = 30.0
-"""Seconds between two times that the reasons of unschedulable pods are worked out anew because the nodes changed."""
+RENEW_AFTER: Final = 30.0
+"""Seconds between two renewals (``SchedulingQueue.renew``)."""
 
 
 # -- the table ------------------------------------------------------------------------------------------------------------
@@ -225,8 +225,12 @@ class SchedulingQueue:
     patience: Patience = field(default_factory=Patience)
     reserved: Mapping[Job, frozenset[int]] = field(default_factory=dict)
     """Gangs of which the last cycle held a part (the rest waits for something to be released), with their rows."""
-    explain_at: float = 0.0
-    """Reasons are not worked out anew before then, for that writes to every unschedulable pod."""
+    renewals: int = 0
+    """The number of renewals so far. A pod's condition of which only numbers changed is written once for each."""
+    _renew_at: float = 0.0
+    """The next renewal is not before then, for it writes to every waiting pod."""
+    _put_off: dict[Job, None] = field(default_factory=dict)
+    """Jobs with a condition of which only numbers changed, which the next renewal writes."""
     _resting: dict[Job, _Resting] = field(default_factory=dict)
     """Jobs that are neither active nor idle. A queue's active jobs stand in its line (``QueueState.active``)."""
     _timed: dict[Job, float] = field(default_factory=dict)
@@ -247,8 +251,8 @@ class SchedulingQueue:
     """Changes of storage, of claims and of pods that others select, as far as jobs that mind them have seen them."""
     _offered: int = -1
     """Revision up to which gains have been offered to every unschedulable class."""
-    _explained_nodes: int = 0
-    """Version of the nodes when the reasons of unschedulable pods were last worked out: they count the nodes."""
+    _counted_nodes: int = 0
+    """Version of the nodes at the last renewal."""
     _hoped_nodes: int = -1
     """Version of the nodes when active jobs were last asked whether there is hope for their pods again."""
 
@@ -294,6 +298,7 @@ class SchedulingQueue:
     def forget(self, job: Job) -> None:
         """Nothing is left of the job."""
         self.dirty.pop(job, None)
+        self._put_off.pop(job, None)
         self._inqueue_until.pop(job, None)
         if job in self._resting:
             self._leave(job)
@@ -301,7 +306,7 @@ class SchedulingQueue:
     def start_over(self, jobs: Collection[Job], patience: Patience) -> None:
         """Another configuration decides now: every job may try again."""
         self.patience, self._cycle_at, self._offered = patience, FOR_EVER, -1
-        for memory in (self._inqueue_until, self.unexplained, self.unschedulable, self.hopeless):
+        for memory in (self._inqueue_until, self._put_off, self.unexplained, self.unschedulable, self.hopeless):
             memory.clear()
         self.reserved = {}
         for queue in {job.queue for job in jobs}:
@@ -445,20 +450,33 @@ class SchedulingQueue:
         before, self._hoped_nodes = self._hoped_nodes, version
         return before != version
 
-    def explain_again(self, version: int, now: float) -> None:
-        """Work the reasons of pods out anew that count nodes as they were before: of unschedulable classes, and of pods that can
-        never be placed. Who is tried again after a while hears then. What comes of it is written whatever was written before."""
-        if self._explained_nodes == version or (self._resting and now < self.explain_at):
-            return
-        self._explained_nodes = version
+    def put_off(self, job: Job) -> None:
+        """Only numbers changed in what a pod of the job was told: that is written with the next renewal."""
+        self._put_off[job] = None
+
+    def renew(self, version: int, now: float) -> None:
+        """Renew reasons if it is time to. A reason is worked out when its pod is tried, and written at once where its words
+        change. Whatever else changes in it waits for a renewal: where nodes came, went or changed, the reasons of those that
+        nobody tries again soon are worked out anew, and what was put off is written."""
+        outdated = self.outdated(version)
         if not self._resting:
+            self._counted_nodes = version  # who is active is tried in this cycle
+        if now < self.renews_at(version):
             return
-        self.explain_at = now + EXPLAIN_AGAIN_AFTER
-        for job in self._resting:
+        self._counted_nodes = version
+        self.renewals += 1
+        self._renew_at = now + RENEW_AFTER
+        for job in self._put_off:
+            self.attempts[job].explained = True
+        self._put_off.clear()
+        for job in self._resting if outdated else ():
             for task in job.pending.values():
                 if task.error and (never(task) or job in self._by_class.get(task.cls, ())):
-                    task.condition_at = -FOR_EVER
                     self.ask_why(task)
+
+    def renews_at(self, version: int) -> float:
+        """Return when the next renewal is due; infinity where nobody was told anything that is another now."""
+        return self._renew_at if self._put_off or self.outdated(version) else FOR_EVER
 
     # -- when a cycle is due --------------------------------------------------------------------------------------
 
@@ -482,7 +500,7 @@ class SchedulingQueue:
 
     def outdated(self, version: int) -> bool:
         """Return whether unschedulable pods were told reasons that count other nodes than there are now."""
-        return bool(self._resting) and self._explained_nodes != version
+        return bool(self._resting) and self._counted_nodes != version
 
     # -- invariants -----------------------------------------------------------------------------------------------
 

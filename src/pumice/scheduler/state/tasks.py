@@ -245,7 +245,8 @@ class TaskRecord(Struct, eq=False):
     """One pod of ours, or one of another scheduler that has a node.
 
     ``pod`` is kept only while the pod is pending. ``trial`` is where the last discarded attempt had put it.
-    ``condition`` is the (reason, message) last written and ``condition_at`` when.
+    ``condition`` is the (reason, message) last written and ``condition_renewal`` after how many renewals
+    (``SchedulingQueue.renew``).
     """
 
     uid: str
@@ -281,7 +282,7 @@ class TaskRecord(Struct, eq=False):
     """It fitted nowhere and ``error`` does not say yet why."""
     trial: tuple[Status, str] | None = None
     condition: tuple[str, str] | None = None
-    condition_at: float = -1e9
+    condition_renewal: int = -1
     backoff: Retry = NO_BACKOFF
     """Its Binding was refused: it is not tried before."""
     charged: Vector | None = None
