@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from kit import objects
 from kit.fake_cluster import Json, Store
-from tests.property.plane import claim_judge, claim_kinds, judge, npu_kinds, reclaim_judge
+from tests.property.plane import claim_judge, claim_kinds, judge, npu_kinds, reclaim_judge, releases
 from tests.property.plane.kinds import (
     ADMITTED,
     BOUND,
@@ -181,7 +181,7 @@ class PlaneDoor(SeenPlane):
             waiting = [*judge.asleep(nodes, pods), *judge.whole_gangs_asleep(nodes, pods, groups)]
         if self.reclaims:
             waiting += reclaim_judge.owed(nodes, pods, self._queues())
-        torn = judge.torn_gangs(pods, groups, self.stood, self.disturbed)
+        torn = releases.unexcused(judge.torn_gangs(pods, groups, self.stood, self.disturbed), self.played_last)
         if self.claims:
             waiting += self._claims_at_rest(pods)
         waiting += [text for node in self.nodes.values() for text in await node.said_wrongly(self.given, self._alive())]

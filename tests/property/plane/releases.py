@@ -4,6 +4,7 @@ history."""
 from __future__ import annotations
 
 import tomllib
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,15 +24,23 @@ MIXED = (Node, MonitoredNode, MpsNode)
 """Nodes whose plugin may be of either."""
 
 
-def left_out() -> list[dict[str, str]]:
-    """Return where a daemon of the last release is not played: what is wrong there is mended in this one."""
-    rows = tomllib.loads(Path(__file__).with_name("last_release.toml").read_text("utf-8")).get("left_out", [])
+@cache
+def known(part: str) -> list[dict[str, str]]:
+    """Return what is wrong in the last release and mended in this one: ``left_out``, where its daemon is not played, or
+    ``excused``, what is not complained of once it was."""
+    rows = tomllib.loads(Path(__file__).with_name("last_release.toml").read_text("utf-8")).get(part, [])
     return [row for row in rows if row["version"] == NEWEST.version]
+
+
+def unexcused(sentences: list[str], played: set[str]) -> list[str]:
+    """Return those that are no known defect of the last release. ``played``: processes that were of it in this history."""
+    rows = [row for row in known("excused") if any(name.startswith(row["process"]) for name in played)]
+    return [text for text in sentences if not any(row["says"] in text for row in rows)]
 
 
 def exchangeable(name: str, plane: str, nodes: dict[str, Any]) -> bool:
     """Return whether the process may be of the last release."""
-    if any(row["plane"] == plane and name.startswith(row["process"]) for row in left_out()):
+    if any(row["plane"] == plane and name.startswith(row["process"]) for row in known("left_out")):
         return False
     node = nodes.get(name.removeprefix("plugin "))
     return name in SCHEDULERS or (name in PLUGINS and type(node) in MIXED)

@@ -119,6 +119,8 @@ class PlaneWorld(Door):
         self.desk = Desk()
         self.last_release: set[str] = set()
         """Processes that are of the last release."""
+        self.played_last: set[str] = set()
+        """Those that were at some time."""
 
     def beginning(self, view: View, rng: Random) -> list[Op]:
         return releases.beginning(self.name, rng)
@@ -297,6 +299,7 @@ class PlaneWorld(Door):
         if not releases.exchangeable(name, self.name, self.nodes) or op["last"] == (name in self.last_release):
             return False
         self.last_release ^= {name}
+        self.played_last |= self.last_release
         if (node := self.nodes.get(name.removeprefix("plugin "))) is not None:
             node.last = op["last"]
         self.struck["rolled back" if op["last"] else "upgraded", name.split()[0]] += bool(self.processes)
