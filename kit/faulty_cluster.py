@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from kit.direct_cluster import Chunks, DirectCluster, started
-from pumice.effects.tasks import any_done
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import ApiError, Json
 from pumice.wire import kinds
@@ -29,16 +29,16 @@ class FaultyCluster(DirectCluster):
     """``fault`` may be exchanged at any time."""
 
     fault: Fault = staticmethod(lambda verb, path: None)  # type: ignore[assignment]
-    _hung_up: asyncio.Event | None = None
+    _line: _Line | None = None
     _silent_until = 0.0
     _forgotten = 0
     """Watches from before this version are refused: all is listed again."""
 
     def hang_up(self, *, forget: bool, seconds: float) -> None:
         """Every watch ends, and none is answered for so long; with ``forget`` no version is remembered."""
-        if self._hung_up is not None:
-            self._hung_up.set()
-        self._hung_up, self._silent_until = None, self.clock.monotonic() + seconds
+        if self._line is not None:
+            self._line.hang_up()
+        self._line, self._silent_until = None, self.clock.monotonic() + seconds
         if forget:
             self._forgotten = self.api.storage.revision
 
@@ -48,8 +48,8 @@ class FaultyCluster(DirectCluster):
         if int(params["resourceVersion"]) < self._forgotten:
             raise ApiError(410, "Expired", "too old resource version")
         found = await super().stream(path, params, idle=idle)
-        self._hung_up = self._hung_up or asyncio.Event()
-        found.content = Chunks(_until(self._hung_up, found.content.iter_any()))
+        self._line = self._line or _Line()
+        found.content = Chunks(self._line.carried(found.content.iter_any()))
         return found
 
     async def request(self, verb: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None,
@@ -79,20 +79,30 @@ class FaultyCluster(DirectCluster):
         return {obj["metadata"]["name"]: obj for obj in (await self.list(kinds.PODS))["items"]}
 
 
-async def _until(end: asyncio.Event, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    ending = asyncio.ensure_future(end.wait())
-    try:
-        while True:
-            coming = asyncio.ensure_future(anext(chunks, b""))
-            try:
-                await any_done(coming, ending)
-                if end.is_set() or not (chunk := await coming):
+class _Line:
+    """All watches of a client end with it. Whoever reads one waits himself: a task for each chunk took as long as that."""
+
+    def __init__(self) -> None:
+        self._ended = False
+        self._waits: dict[asyncio.Timeout, None] = {}
+
+    def hang_up(self) -> None:
+        self._ended = True
+        for wait in self._waits:
+            wait.reschedule(asyncio.get_running_loop().time())
+
+    async def carried(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        while not self._ended:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None) as wait:
+                    self._waits[wait] = None
+                    try:
+                        chunk = await anext(chunks, b"")
+                    finally:
+                        del self._waits[wait]
+                if not chunk or self._ended:
                     return
-            finally:
-                coming.cancel()
-            yield chunk
-    finally:
-        ending.cancel()
+                yield chunk
 
 
 async def faulty_cluster(clock: Clock, *, volcano_kinds: bool = True, kind: type[FaultyCluster] = FaultyCluster) -> FaultyCluster:

@@ -10,20 +10,27 @@ import asyncio
 import importlib.util
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
-from tests.property.history.runner import draw, shrunk
+from tests.property.history.registry import Op
+from tests.property.history.runner import History, draw, replay, shrunk
 from tests.property.plane.__main__ import FOUND
 from tests.property.plane.defects import Defect, defects
 from tests.property.plane.door import PlaneDoor
 from tests.property.plane.loop import virtually
 from tests.property.plane.processes import Process
+from tests.property.plane.seen import STORM
 from tests.property.plane.world import conf_of
 from tests.property.test_histories import first_seed, quiet
+
+from pumice.ports.cluster import ApiError
 
 __all__ = ["quiet"]
 STEPS = 40
@@ -76,6 +83,47 @@ def test_a_seed_plays_the_same_story_each_time() -> None:
         draw(11, Watched, steps=12, drive=virtually, conf=conf_of(11))
     assert len(seen[0]) > 50
     assert seen[0] == seen[1]
+
+
+def test_whoever_writes_without_end_is_complained_of() -> None:
+    """Each of the writes of one second counts, whoever else writes between."""
+    door = PlaneDoor(conf_of(0), Random(1))
+    writer, other = (SimpleNamespace(name=name) for name in ("plugin n0", "plugin n1"))
+    with patch.object(door.clock, "monotonic", lambda: 1.0):
+        for _ in range(STORM):
+            door._written(other, "PATCH leases")
+            door._written(writer, "PATCH nodes")
+        with pytest.raises(ApiError):
+            door._written(writer, "PATCH nodes")
+    assert [complaint.promise for complaint in door.checker.complaints] == ["storm"]
+
+
+def test_a_crash_that_is_made_smaller_stays_that_crash() -> None:
+    """What is left out here makes another crash: a history that ends by that one is no shorter story of the first."""
+
+    class Raises(PlaneDoor):
+        ran: tuple[Op, ...] = ()
+
+        async def begin(self) -> None:
+            pass
+
+        async def look(self) -> None:
+            pass
+
+        async def end(self) -> None:
+            shutil.rmtree(self.root)
+
+        async def perform(self, op: Op) -> None:
+            self.ran += (op,)
+            if op["do"] == "first" and len(self.ran) == 2:
+                raise KeyError("the one")
+            if op["do"] == "first":
+                raise ValueError("another")
+
+    story = History(1, conf_of(0), (("the beginning", []), ("before", [{"do": "before"}]), ("after", [{"do": "first"}])))
+    found = replay(story, Raises)
+    assert found.complaints[0].text.startswith("KeyError at test_plane.py:")
+    assert [name for name, ops in shrunk(found, Raises).steps if ops] == ["before", "after"]
 
 
 def test_a_process_that_is_supervised_while_it_ends_has_ended() -> None:

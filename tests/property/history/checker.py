@@ -8,6 +8,7 @@ without a controller is deleted, when one is told to go for nobody, and when som
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -38,6 +39,26 @@ class Complaint:
 
     def __str__(self) -> str:
         return f"{self.promise}: {self.text}"
+
+    @property
+    def sort(self) -> tuple[str, str]:
+        """By what two complaints are the same one: the promise, and the exception with its place where there was one."""
+        found = _RAISED.search(self.text)
+        return self.promise, found[0] if found is not None else ""
+
+
+_RAISED = re.compile(r"\w+ at [\w.]+\.py:\d+")
+
+
+def told(error: BaseException) -> str:
+    """Return an exception with the place where it was raised; of several the first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    where = f"{at.tb_frame.f_code.co_filename.rpartition('/')[2]}:{at.tb_lineno}" if at is not None else ""
+    return f"{type(error).__name__} at {where}: {error}"
 
 
 @dataclass

@@ -12,6 +12,7 @@ from typing import Any
 from kit.fake_cluster import Json, merged
 from kit.kube_rules import Cluster
 from kit.virtual_time import VirtualClock, run_virtually
+from tests.property.history.checker import told
 from tests.property.history.door import Door
 from tests.property.history.failing_api import NO_ANSWER, FailingApi, Fault
 from tests.property.history.registry import DAEMON, Op
@@ -88,7 +89,7 @@ class DaemonDoor(Door):
         self.task.cancel()
         found = (await asyncio.gather(self.task, return_exceptions=True))[0]
         if isinstance(found, Exception):
-            self.checker.complain("crash", f"the scheduler ended by {type(found).__name__}: {found}")
+            self.checker.complain("crash", f"the scheduler ended by {told(found)}")
         for task in list(self.scheduler.binder._running):  # a process that is killed sends nothing any more
             task.cancel()
         await asyncio.sleep(0)

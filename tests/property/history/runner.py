@@ -12,7 +12,7 @@ from typing import Any
 
 from kit.scheduler_confs import conf, sharing
 from tests.property.history import befalls, claims, pods, world  # noqa: F401  (they register their kinds)
-from tests.property.history.checker import Complaint
+from tests.property.history.checker import Complaint, told
 from tests.property.history.door import HIERARCHY, MAKES_ROOM, VGPU_ENABLE, Door
 from tests.property.history.registry import KINDS, Op, View
 
@@ -177,11 +177,7 @@ async def _step(door: Door, played: list[Step], step: Step) -> None:
     except (Exception, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError):
             raise
-        at = error.__traceback__
-        while at is not None and at.tb_next is not None:
-            at = at.tb_next
-        where = f"{at.tb_frame.f_code.co_filename.rpartition('/')[2]}:{at.tb_lineno}" if at is not None else ""
-        door.checker.complain("crash", f"{type(error).__name__} at {where}: {error}")
+        door.checker.complain("crash", told(error))
 
 
 def replay(history: History, door: DoorMaker, *, drive: Drive = at_once) -> History:
@@ -206,11 +202,11 @@ async def _replay(history: History, make: DoorMaker) -> History:
 
 def shrunk(history: History, door: DoorMaker, *, drive: Drive = at_once) -> History:
     """A history with fewer steps, and fewer operations in them, that breaks the same promise."""
-    nominations = {complaint.promise for complaint in history.complaints}
+    broken = {complaint.sort for complaint in history.complaints}
 
     def breaks(steps: list[Step]) -> History | None:
         found = replay(replace(history, steps=tuple(steps)), door, drive=drive)
-        return found if nominations & {complaint.promise for complaint in found.complaints} else None
+        return found if broken & {complaint.sort for complaint in found.complaints} else None
 
     best = breaks(list(history.steps))
     if best is None:

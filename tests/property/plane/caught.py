@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tests.property.history.checker import told
 from tests.property.plane import last_release
 
 from pumice.model.errors import PumiceError
@@ -27,7 +28,7 @@ class Catcher(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and not isinstance(error, EXPECTED):
-            self._told(f"{record.name} caught {error!r}: {record.getMessage()}")
+            self._told(f"{record.name} caught {told(error)}: {record.getMessage()}")
 
 
 @contextmanager

@@ -101,11 +101,7 @@ class SeenPlane(PlaneWorld):
             self._decides(process)
             return
         if (second := int(self.clock.monotonic())) != self._second:
-            self._shares_since = 0.0
-        """Since when queues deserve what they do."""
-        self._rows: dict[str, tuple[tuple[int, int], int]] = {}
-        """By scheduler how many cycles it has begun in a row, and when and at which revision of the API server."""
-        self._second, self._writes = second, Counter()
+            self._second, self._writes = second, Counter()
         self._writes[process.name] += 1
         if self._writes[process.name] > STORM:
             self.checker.complain("storm", f"{process.name} wrote {STORM} times within a second, at last: {effect}")

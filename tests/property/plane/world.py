@@ -15,6 +15,7 @@ from kit import objects
 from kit.fake_cluster import Json
 from kit.faulty_cluster import SYSTEM, FaultyCluster, faulty_cluster
 from kit.virtual_time import VirtualClock
+from tests.property.history.checker import told
 from tests.property.history.door import Door
 from tests.property.history.registry import Op, View
 from tests.property.plane import claim_kinds, judge, last_release, reclaim_kinds, releases
@@ -321,7 +322,7 @@ class PlaneWorld(Door):
             for process in self.processes.values():
                 process.supervise(self.clock.monotonic())
                 if process.crash is not None:
-                    self.checker.complain("crash", f"{process.name} ended by {process.crash!r}")
+                    self.checker.complain("crash", f"{process.name} ended by {told(process.crash)}")
                     process.crash = None
 
     async def _calm(self) -> None:

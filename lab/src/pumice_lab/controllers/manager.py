@@ -112,7 +112,10 @@ class Controllers:
                 self._later(key, min(again))
             pods = [action for action in actions if isinstance(action, Create) and action.resource == kinds.PODS]
             others = [action for action in actions if not (isinstance(action, Create) and action.resource == kinds.PODS)]
-            await asyncio.gather(self._make_pods(key, pods), *(self._carry_out(action) for action in others))
+            if not others:
+                await self._make_pods(key, pods)
+            else:
+                await asyncio.gather(self._make_pods(key, pods), *(self._carry_out(action) for action in others))
         except ApiError as error:
             if error.code == 409:
                 self._later(key, 0.05)

@@ -73,42 +73,43 @@ async def _stream(call: Call, wanted: Filter, revision: int, initial: bool, time
         if bookmarks and call.request.flag("sendInitialEvents"):
             yield lines.bookmark(revision, initial_end=True)
     next_bookmark = clock.monotonic() + BOOKMARK_EVERY
-    while True:
-        try:
-            events = storage.changes(store, revision)
-        except Gone:
-            message = f"too old resource version: {revision} ({storage.oldest})"
-            yield encode({"type": "ERROR", "object": expired(message).status()}) + b"\n"
-            return
-        if events:
-            revision = events[-1].revision
-            if problem := await lines.ready([event.stored for event in events]):
-                yield problem
-                return
-            for chunk in slices(filter(None, (lines.of(event, wanted) for event in events))):
-                yield chunk
-            continue
-        now = clock.monotonic()
-        if now >= end:
-            return
-        if bookmarks and now >= next_bookmark:
-            next_bookmark = now + BOOKMARK_EVERY
-            # Everything up to the last flushed write has been sent, so that revision is safe to resume from.
-            revision = max(revision, storage.settled)
-            yield lines.bookmark(revision)
-        await _wait(call, min(end, next_bookmark if bookmarks else end) - now)
-        await call.backend.watches.woken(call.request.user.name)
-
-
-async def _wait(call: Call, seconds: float) -> None:
-    """Until the resource changes, at most so long (by the server's clock)."""
-    change = call.backend.storage.next_change(call.kind.storage)
-    pause = asyncio.ensure_future(call.backend.clock.sleep(max(0.001, seconds)))  # a clock may not see less
+    pause: asyncio.Future[None] | None = None  # one for many events: to begin it with each took longer than to tell of the event
     try:
-        await any_done(change, pause)
+        while True:
+            try:
+                events = storage.changes(store, revision)
+            except Gone:
+                message = f"too old resource version: {revision} ({storage.oldest})"
+                yield encode({"type": "ERROR", "object": expired(message).status()}) + b"\n"
+                return
+            if events:
+                revision = events[-1].revision
+                if problem := await lines.ready([event.stored for event in events]):
+                    yield problem
+                    return
+                for chunk in slices(filter(None, (lines.of(event, wanted) for event in events))):
+                    yield chunk
+                continue
+            now = clock.monotonic()
+            if now >= end:
+                return
+            if bookmarks and now >= next_bookmark:
+                next_bookmark = now + BOOKMARK_EVERY
+                # Everything up to the last flushed write has been sent, so that revision is safe to resume from.
+                revision = max(revision, storage.settled)
+                yield lines.bookmark(revision)
+            if pause is None or pause.done():
+                seconds = min(end, next_bookmark if bookmarks else end) - now
+                pause = asyncio.ensure_future(clock.sleep(max(0.001, seconds)))  # a clock may not see less
+            change = storage.next_change(store)
+            try:
+                await any_done(change, pause)
+            finally:
+                change.cancel()
+            await call.backend.watches.woken(call.request.user.name)
     finally:
-        change.cancel()
-        pause.cancel()
+        if pause is not None:
+            pause.cancel()
 
 
 class _Lines:
