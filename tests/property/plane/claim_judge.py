@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.fake_cluster import Json
-from tests.property.plane.judge import MIB_OF, PAGE, Lies, allowed, granted
+from tests.property.plane.judge import MIB_OF, PAGE, Lies, allowed, granted, in_gang
 
 from pumice.audit.amounts import quantity
 from pumice.audit.card_rules import HELD, cards_of
@@ -92,14 +92,14 @@ def stand_ins(claims: Iterable[Json], nodes: Iterable[Json]) -> Iterator[Json]:
 
 
 def asleep(pods: Iterable[Json], claims: dict[str, Json], slices: Iterable[Json], annotated: set[str]) -> list[str]:
-    """Return a sentence for each pod with one claim, and nothing else, that waits although its claim has devices, or a card that
-    is open to claims has what it asks for. ``annotated``: UUIDs of cards of which pods have shares."""
+    """Return a sentence for each pod by itself with one claim, and nothing else, that waits although its claim has devices, or a
+    card that is open to claims has what it asks for. ``annotated``: UUIDs of cards of which pods have shares."""
     found = []
     devices = [(spec["pool"]["name"], one) for spec in (each["spec"] for each in slices) for one in spec.get("devices") or ()
                if SHARED.fullmatch(one["name"]) and not one.get("taints")]  # fmt: skip
     for pod in pods:
         names = claim_names(pod)
-        if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp") or len(names) != 1:
+        if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp") or len(names) != 1 or in_gang(pod):
             continue
         claim = claims.get(next(iter(names.values())))
         if claim is None or claim["metadata"].get("deletionTimestamp"):

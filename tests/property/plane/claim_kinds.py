@@ -5,9 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from kit import objects
 from kit.fake_cluster import Json, Store
 from tests.property.history.registry import Op, View, kind
-from tests.property.plane.kinds import CLAIMS, LIFE, NODES, _create, _emptied, _some, filled, make, pods_come
+from tests.property.plane.kinds import CLAIMS, LIFE, NEVER, NODES, _create, _emptied, _some, filled, make, pods_come
 
 FIELD = "gpu.pumice.io"
 
@@ -39,9 +40,9 @@ def spec_of(asked: Json) -> Json:
     return {"devices": {"requests": [{"name": "gpu", "exactly": asked}]}}
 
 
-def by_claim(name: str, rng: Random, *, template: str = "", claim: str = "") -> Json:
+def by_claim(name: str, rng: Random, *, template: str = "", claim: str = "", **more: Any) -> Json:
     """A pod of one or two containers that have one claim, of a template or a named one."""
-    made = make(name, rng)
+    made = make(name, rng, **more)
     made["metadata"]["annotations"].pop("volcano.sh/vgpu-mode", None)
     for container in made["spec"]["containers"]:
         container["resources"] = {"claims": [{"name": "gpu"}]}
@@ -68,6 +69,20 @@ def shared_claim(view: View, rng: Random) -> list[Op]:
     ops = [_create("pods", by_claim(f"{name}-{at}", rng, claim=name)) for at in range(2)]
     ops.insert(rng.choice((0, 0, 1, 2)), _create("resourceclaims", claim))
     return ops
+
+
+@kind("a gang comes whose pods have cards by claim", 8, CLAIMS)
+def gang_by_claim(view: View, rng: Random) -> list[Op]:
+    """Every third wants one card more than there are that are shared: none of it may ever have a node."""
+    never = rng.random() < 1 / 3
+    name, size = f"{NEVER if never else 'l'}{rng.getrandbits(24):06x}", 5 if never else rng.randint(2, 4)
+    group = objects.group(name, minimum=size if never else rng.randint(2, size))
+    group["metadata"] = {"name": name, "namespace": "default"}
+    del group["status"]
+    templates = ["all"] * size if never or rng.random() < 0.3 else rng.choices(list(ASKS), (3, 4, 2, 2, 2, 1), k=size)
+    pods = [by_claim(f"{name}-{at}", rng, template=template, group=name, labels={"gang": name})
+            for at, template in enumerate(templates)]  # fmt: skip
+    return [_create("podgroups", group), *(_create("pods", pod) for pod in pods)]
 
 
 @kind("one more pod comes to a claim that is there", 3, CLAIMS)

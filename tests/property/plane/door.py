@@ -70,6 +70,9 @@ class PlaneDoor(SeenPlane):
         for key in self.store.tables["Job"] if self.name == ADMITTED else ():
             if key.startswith(f"default/{WRONG}"):
                 self.checker.complain("admission", f"Job {key} is there, which no webhook lets in")
+        for text in judge.removable_regions((one.pod, one.container, one.seen) for node in self.nodes.values()
+                                            if not node.was_last for one in node.running.values()):  # fmt: skip
+            self.checker.complain("region", text)
         for text in judge.over(self._running(), nodes):
             self.checker.complain("over", text)
         runs = {pod["metadata"]["uid"] for pod, _, _ in self._running()}

@@ -45,11 +45,6 @@ def allowed(page: bytes) -> Grant:
     return sorted((uuid.rstrip(b"\0").decode(), memory >> 20, cores) for uuid, memory, cores in rows)
 
 
-def named_region(page: bytes) -> str:
-    """Return the path of the region that a limits page names; what is mounted there no program of the container can remove."""
-    return HEAD.unpack_from(page)[-1].rstrip(b"\0").decode()  # type: ignore[no-any-return]
-
-
 def said_by_variables(seen: Any) -> Grant | None:
     """Return what a container may have by its environment: its cards are shared by MPS, or upstream's plugin has served it."""
     if mps_judge.PIPES in seen.env:
@@ -101,11 +96,21 @@ def wrong_containers(running: Iterable[tuple[Json, str, Any]], given: dict[str, 
             found.append(f"{key} was granted {due} and may have {may}")
         if visible != sorted({uuid for uuid, _, _ in due}):
             found.append(f"{key} was granted {due} and sees {visible}")
-        if by_page and (region := named_region(Path(seen.mounts[PAGE]).read_bytes())) not in seen.mounts:
-            found.append(f"{key} can remove {region}, the region that its limits page names")
         other = places.setdefault(seen.mounts[PAGE], key) if by_page else key
         if other != key:
             found.append(f"{key} and {other} share one limits page")
+    return found
+
+
+def removable_regions(running: Iterable[tuple[Json, str, Any]]) -> list[str]:
+    """Return a sentence for each container that can remove the region that its limits page names: it is not mounted."""
+    found = []
+    for pod, container, seen in running:
+        if PAGE not in seen.mounts or pod["spec"].get("resourceClaims") or not Path(seen.mounts[PAGE]).is_file():
+            continue
+        region = HEAD.unpack_from(Path(seen.mounts[PAGE]).read_bytes())[-1].rstrip(b"\0").decode()
+        if region not in seen.mounts:
+            found.append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}/{container} can remove its region {region}")
     return found
 
 

@@ -419,6 +419,16 @@ def loses_record(view: View, rng: Random) -> list[Op]:
     return [{"do": "lose record", "node": rng.choice(NODES)}]
 
 
+@kind("a kubelet loses its record, and its plugin and all containers of its node start anew", 2, *PLANES)
+def starts_without_record(view: View, rng: Random) -> list[Op]:
+    """It asks for their devices once more, while the API server says that they run."""
+    node = rng.choice(NODES)
+    return [{"do": "lose record", "node": node},
+            {"do": "kill", "process": f"plugin {node}", "writes": 0, "done": False, "only": "", "at once": True},
+            {"do": "wait", "seconds": 5.0}, {"do": "restart containers", "node": node},
+            {"do": "wait", "seconds": 12.0}]  # fmt: skip
+
+
 @kind("the driver loses a card or finds it again", 2, *PLANES)
 def card_fails(view: View, rng: Random) -> list[Op]:
     return [{"do": "card", "node": rng.choice(NODES), "card": rng.randrange(2), "lost": rng.random() < 0.5}]

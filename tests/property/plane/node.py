@@ -116,6 +116,8 @@ class Node:
     resource = NUMBER
     last = False
     """Whether its plugin is the last release's."""
+    was_last = False
+    """Whether it was at any time: what that has answered stays."""
 
     def __init__(self, name: str, cards: tuple[CardFacts, ...], root: Path, rng: Random,
                  started: Callable[[Node, Running], None]) -> None:

@@ -302,7 +302,7 @@ class PlaneWorld(Door):
         self.last_release ^= {name}
         self.played_last |= self.last_release
         if (node := self.nodes.get(name.removeprefix("plugin "))) is not None:
-            node.last = op["last"]
+            node.last, node.was_last = op["last"], node.was_last or op["last"]
         self.struck["rolled back" if op["last"] else "upgraded", name.split()[0]] += bool(self.processes)
         return bool(self.processes)
 
