@@ -155,7 +155,7 @@ async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str],
                 await _step(door, played, (chosen.name, ops))
         if not door.checker.complaints:
             await _step(door, played, ("all is heard", [{"do": "relist"}, {"do": "wait", "seconds": rng.choice(door.pauses)}]))
-        for _ in range(2):
+        for _ in range(2 if all(door.name in KINDS[name].doors for each in LAST for name in each) else 0):
             if not door.checker.complaints:
                 names = [rng.choice(each) for each in LAST]
                 ops = [op for name in names for op in KINDS[name].draw(view, rng) or []]
