@@ -33,7 +33,7 @@ FLOW = "pods={pods},shape=mixed,arrival=poisson:{rate}/s,duration=lognormal:60s:
 
 def play(nodes: int, pods: int, period: float) -> dict[str, float]:
     """Return seconds of wall and of CPU time, and what is allocated at the end."""
-    objects = added({}, f"nodes={nodes},model=A100-SXM4-80GB")
+    objects, _ = added({}, f"nodes={nodes},model=A100-SXM4-80GB")
     case = ClusterSnapshot(now=BEGIN, scheduler_conf=with_policy(shipped_conf(), "binpack"), objects=objects)
     submissions = generate("--generate", FLOW.format(pods=pods, rate=nodes / 12), Random(1), [])
     simulation = Simulation(engine_of(case), case.now, case.objects, period)

@@ -72,6 +72,7 @@ def test_the_pod_is_bound_when_its_volumes_are_and_others_pass_it_meanwhile() ->
             await create(running.cluster, pod("other", cpu="3"), pod("large", cpu="4"))
             await running.bind_all("other")
             assert not await running.bound("p")
+            await running.clock.sleep(1)
             assert "Insufficient cpu" in await running.condition("large")  # p keeps its place
             await provide(running, "c")
             await running.clock.sleep(3)

@@ -292,8 +292,11 @@ class NamingHandler:
         if pending.refusal is not None:
             return await self._end(pending, pod, pending.refusal)
         allocated = {**self._allocated, (one.pod, one.container): one.ids}
+        # A guess is exchanged for what differs by its share alone. Else all that is random is the container's for good: where the
+        # kubelet has lost its record, the page of one that runs stays as it was, and the region that it names must be mounted.
+        seed = number if meant is not None else f"{one.pod}/{one.container}"
         decision = await self._performer.decided(
-            lambda: self._allocator.owned(self._own.pods, pod, one.container, allocated, number))
+            lambda: self._allocator.owned(self._own.pods, pod, one.container, allocated, seed))
         match decision:
             case Conflict() if not there:
                 if self._own.clock.monotonic() < pending.since + max(PATIENCE, decision.patience):

@@ -211,6 +211,26 @@ async def test_ids_that_the_record_has_lost_start_nothing_and_are_answered_anew_
 
 
 @by_name
+async def test_a_container_that_starts_anew_after_its_kubelet_lost_its_record_has_the_region_that_its_page_names(world, kubelet):
+    """The page of one that runs stays as it was: what that names must be mounted, or its program could remove it."""
+    async with served(world):
+        await ready(kubelet)
+        pod = put(world, "p", gives(A, 1000))
+        await kubelet.admit(pod, NUMBER)
+        one = pod["spec"]["containers"][0]
+        await kubelet.start_container(pod, one)
+        runs = {"phase": "Running", "containerStatuses": [{"name": one["name"], "state": {"running": {}}}]}
+        world.cluster.change("pods", "p", {"status": runs})
+        (world.root / "plugins/kubelet_internal_checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": []}}))
+        kubelet.pod_devices.entries.clear()
+        await kubelet.admit(pod, NUMBER)
+        seen = await kubelet.start_container(pod, one)
+        page = limits_page.parse(Path(seen.mounts[limits_page.PATH]).read_bytes())
+        assert page is not None
+        assert page.region in seen.mounts
+
+
+@by_name
 async def test_a_record_that_somebody_deleted_keeps_nobody_from_starting_again_until_it_is_written_anew(world, kubelet):
     async with served(world):
         await ready(kubelet)

@@ -140,7 +140,7 @@ def build(
     devices = sorted((device for device in work.devices if device.slot < 0), key=lambda device: cards[device.uuid].index)
     chosen = list(dict.fromkeys(cards[device.uuid] for device in devices))
     minors = [card.minor for card in chosen] + [cards[slice_.place.card].minor for slice_ in slices]
-    region = _region_of(work)
+    region = f"{_uuid4(rng)}.cache"
     bare = opened(chosen, slices, minors, sharing, response_options, rng)
     if not devices:
         return bare
@@ -285,13 +285,6 @@ def _disabled(work: Work, response_options: ResponseOptions) -> bool:
     value = work.container.env_value(DISABLE)
     wanted = value is not None and (value == "true" or not response_options.strict_disable)
     return wanted and response_options.allow_disable
-
-
-def _region_of(work: Work) -> str:
-    """Return the name of a container's region: the same by each answer, for the page of a container that runs stays as it was,
-    and what that names must be what is mounted."""
-    digest = hashlib.sha256(f"{work.pod.uid}/{work.container.name}".encode()).digest()
-    return f"{uuid.UUID(bytes=digest[:16], version=4)}.cache"
 
 
 def _uuid4(rng: random.Random) -> uuid.UUID:

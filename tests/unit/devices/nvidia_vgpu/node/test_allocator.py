@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -11,7 +10,6 @@ import pytest
 from kit.node_objects import CARDS, NODE, UID, A, B, allocator, card, container, gives, pod, units_of
 
 from pumice.devices.nvidia_vgpu.node.allocator import VgpuAllocator
-from pumice.devices.nvidia_vgpu.node.answer import ResponseOptions
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.effects.vocabulary import Event, PatchPod, PatchStatus
 from pumice.node.pods import ContainerStatus, NodePod
@@ -443,20 +441,6 @@ def test_a_container_that_runs_keeps_its_folder_whatever_a_stale_annotation_says
 
     assert fresh()
     assert not fresh("train")
-
-
-def test_a_container_that_starts_anew_after_its_kubelet_lost_its_record_has_the_region_that_its_page_names():
-    """Its page stays as it was: what that names must be mounted, or else the program can remove it, and have a share anew."""
-
-    def answer(seed: int, *running: str) -> Answer:
-        one = pod("p1", gives(A), uid=UID)
-        one.status.container_statuses = [ContainerStatus(name, {"running": {}}) for name in running]
-        return serve(VgpuAllocator(NODE, REF, ResponseOptions(), random.Random(seed), CARDS), [one], ["x"]).answer
-
-    page, _ = answer(1).files
-    again = answer(2, "train")
-    assert limits_page.parse(page.content).region in {mount.container_path for mount in again.mounts}
-    assert [file.keep for file in again.files] == [True, True], "both are in use"
 
 
 @pytest.mark.parametrize("value", ["true", "false", "1", ""])
