@@ -180,14 +180,14 @@ class Allocator(Protocol):
     ) -> Decision | None:
         """Decide about one call, by a guess at whose it is; None when no pod waits for so many devices (yet).
 
-        ``allocated``: the containers for which the kubelet has written devices down; None where unknown. ``number``: as
-        for ``owned``, so that the answer of another container under the same number differs by its share alone.
+        ``allocated``: the containers for which the kubelet has written devices down; None where unknown. ``number``: the
+        seed, as for ``owned``, so that the answer of another container under the same number differs by its share alone.
         """
 
     @abstractmethod
-    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, number: str) -> Decision:
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, seed: str) -> Decision:
         """Decide for one container of ``pod``, whose call is known to have been for it. Asked again it decides the same, and
-        writes nothing that stands there already. ``allocated``: the kubelet's record, with this container. ``number``: what
+        writes nothing that stands there already. ``allocated``: the kubelet's record, with this container. ``seed``: what
         is random in the answer follows from it."""
 
     @abstractmethod

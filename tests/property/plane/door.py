@@ -13,11 +13,11 @@ from kit.fake_cluster import Json, Store
 from tests.property.plane import claim_judge, claim_kinds, judge, npu_kinds, reclaim_judge, releases
 from tests.property.plane.kinds import (
     ADMITTED,
+    BESIDE_UPSTREAM,
     BOUND,
     BOUNDED,
     CUT,
     HAMI,
-    MIXED,
     MODE,
     NEVER,
     NODES,
@@ -80,7 +80,7 @@ class PlaneDoor(SeenPlane):
                    if "failed" in map(pod["metadata"].get("annotations", {}).get, BIND_PHASES)} - runs  # fmt: skip
         for text in judge.impossible_gangs(list(self.store.tables["Pod"].values()), NEVER):
             self.checker.complain("gang", text)
-        groups = [] if self.schedulers_hurt or self.name == MIXED else list(self.store.tables["PodGroup"].values())
+        groups = [] if self.schedulers_hurt or self.name == BESIDE_UPSTREAM else list(self.store.tables["PodGroup"].values())
         torn = judge.torn_gangs(self._unforged(), groups, self.stood, self.disturbed, owned=False)
         self.torn = {text: self.torn.get(text, self.clock.monotonic()) for text in torn}
         for text, since in self.torn.items():
@@ -125,7 +125,7 @@ class PlaneDoor(SeenPlane):
     async def _come_to_rest(self) -> None:
         """Without faults: everything that can run runs, and all that ended is swept."""
         await self._calm()
-        for text in await self._until_none(self._not_at_rest, CALM + (EXPIRES if self.name == MIXED else 0.0)):
+        for text in await self._until_none(self._not_at_rest, CALM + (EXPIRES if self.name == BESIDE_UPSTREAM else 0.0)):
             self.checker.complain("rest", text)
         await self.look()
         if self.checker.complaints:
@@ -155,7 +155,7 @@ class PlaneDoor(SeenPlane):
             pod.pop("status", None)
             pod["metadata"]["annotations"].pop(LIFE, None)
             await self.hands.create(kinds.PODS, pod, "default")
-        for text in await self._until_none(self._unserved, CALM + (EXPIRES if self.name == MIXED else 0.0)):
+        for text in await self._until_none(self._unserved, CALM + (EXPIRES if self.name == BESIDE_UPSTREAM else 0.0)):
             self.checker.complain("served", text)
         await self.look()
 

@@ -23,10 +23,10 @@ WHOLE = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "16000", "volc
 PLANE, CUT, HAMI = "plane", "plane with NPUs cut on demand", "plane with NPUs in HAMi's mode"
 CLAIMS, ADMITTED, MONITORED = "plane with claims", "plane with webhooks", "plane with monitors"
 RECLAIMING, SERVED = "plane with queues that claim back", "plane with cards shared by MPS"
-MIXED = "plane with upstream's plugin"
-SHARED = (PLANE, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED, MIXED)
+BESIDE_UPSTREAM = "plane with upstream's plugin"
+SHARED = (PLANE, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED, BESIDE_UPSTREAM)
 """Those without NPUs."""
-PLANES = (PLANE, CUT, HAMI, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED, MIXED)
+PLANES = (PLANE, CUT, HAMI, CLAIMS, ADMITTED, MONITORED, RECLAIMING, SERVED, BESIDE_UPSTREAM)
 WRONG = "wrong"
 """The beginning of the names of Jobs that may not be."""
 NODES, SLICED = ("n0", "n1", "m0"), "m0"

@@ -23,13 +23,13 @@ from tests.property.plane.caught import exceptions_told
 from tests.property.plane.claims import ClaimingNode
 from tests.property.plane.kinds import (
     ADMITTED,
+    BESIDE_UPSTREAM,
     BOUND,
     BOUNDED,
     CENTRAL,
     CLAIMS,
     CUT,
     HAMI,
-    MIXED,
     MONITORED,
     NODES,
     PLANE,
@@ -66,7 +66,7 @@ CONFS = ("cards shared by MPS", "NPUs cut on demand", "making room by importance
 """The configurations of the histories, in turn by seed: where queues had shares, a gang that was let in would keep others out, as
 in Volcano."""
 OF_CONF = {"by claim": CLAIMS, "by MPS": SERVED, "reclaim": RECLAIMING, "name: capacity": ADMITTED, "MindCluster": CUT,
-           "AscendHAMi": HAMI, "NodeLock": MIXED, "preempt": MONITORED}
+           "AscendHAMi": HAMI, "NodeLock": BESIDE_UPSTREAM, "preempt": MONITORED}
 """The plane of a configuration, by what is said in it."""
 UPSTREAMS = "n0"
 """The node whose plugin is upstream's, where one is."""
@@ -129,7 +129,7 @@ class PlaneWorld(Door):
     def _node(self, name: str, rng: Random) -> Node:
         whole = ClaimingNode if self.claims else MonitoredNode if self.name == MONITORED else Node
         sort = {CUT: CutNode, HAMI: HamiNode}.get(self.name, whole) if name == SLICED else whole
-        sort = {(SERVED, BY_MPS): MpsNode, (MIXED, UPSTREAMS): UpstreamNode}.get((self.name, name), sort)
+        sort = {(SERVED, BY_MPS): MpsNode, (BESIDE_UPSTREAM, UPSTREAMS): UpstreamNode}.get((self.name, name), sort)
         return sort(name, _cards(name, npus=issubclass(sort, NpuNode)), self.root / name, rng, self._started)
 
     async def begin(self) -> None:

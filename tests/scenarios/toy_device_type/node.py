@@ -53,7 +53,7 @@ class ToyAllocator(Allocator):
             return self._serve(pod, container, assigned)
         return None
 
-    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: AllocatedIds, number: str) -> Serve | Refuse:
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, held: AllocatedIds, seed: str) -> Serve | Refuse:
         if ASSIGNED not in pod.annotations:
             return self.refuse(pod, "no scheduler gave it cards")
         return self._serve(pod, next(c for c in pod.containers if c.name == container), parse(pod.annotations[ASSIGNED]))

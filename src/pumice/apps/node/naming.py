@@ -292,8 +292,9 @@ class NamingHandler:
         if pending.refusal is not None:
             return await self._end(pending, pod, pending.refusal)
         allocated = {**self._allocated, (one.pod, one.container): one.ids}
-        # A guess is exchanged for what differs by its share alone. Else all that is random is the container's for good: where the
-        # kubelet has lost its record, the page of one that runs stays as it was, and the region that it names must be mounted.
+        # Without CDI the answer was given under its number: an exchanged share may differ in nothing else. With CDI the region's
+        # name follows from the container: when the kubelet has lost its record and asks again, the limits page of a container
+        # that runs stays as it is, and the region that it names must be the one that is mounted.
         seed = number if meant is not None else f"{one.pod}/{one.container}"
         decision = await self._performer.decided(
             lambda: self._allocator.owned(self._own.pods, pod, one.container, allocated, seed))

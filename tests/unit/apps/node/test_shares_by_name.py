@@ -190,17 +190,24 @@ async def test_a_number_is_used_once_although_chance_repeats_itself_and_the_kube
     assert len(set(numbers)) == 3
 
 
+async def running_without_record(world: World, kubelet: AdmittingKubelet) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a pod and its container, which runs, and of which the kubelet's checkpoint says nothing any more."""
+    await ready(kubelet)
+    pod = put(world, "p", gives(A, 1000))
+    await kubelet.admit(pod, NUMBER)
+    one = pod["spec"]["containers"][0]
+    await kubelet.start_container(pod, one)
+    runs = {"phase": "Running", "containerStatuses": [{"name": one["name"], "state": {"running": {}}}]}
+    world.cluster.change("pods", "p", {"status": runs})
+    (world.root / "plugins/kubelet_internal_checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": []}}))
+    return pod, one
+
+
 @by_name
 async def test_ids_that_the_record_has_lost_start_nothing_and_are_answered_anew_for_whoever_holds_the_share(world, kubelet):
     async with served(world):
-        await ready(kubelet)
-        pod = put(world, "p", gives(A, 1000))
-        await kubelet.admit(pod, NUMBER)
-        one = pod["spec"]["containers"][0]
-        await kubelet.start_container(pod, one)
-        world.cluster.change("pods", "p", {"status": {"phase": "Running"}})
+        pod, one = await running_without_record(world, kubelet)
         (allocated,) = kubelet.pod_devices.entries.values()
-        (world.root / "plugins/kubelet_internal_checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": []}}))
         with pytest.raises(Refused, match="does not say yet whose these are"):
             await kubelet.start_container(pod, one)
         kubelet.pod_devices.entries.clear()  # the kubelet asks again, outside an admission, and takes what ids it finds
@@ -214,14 +221,7 @@ async def test_ids_that_the_record_has_lost_start_nothing_and_are_answered_anew_
 async def test_a_container_that_starts_anew_after_its_kubelet_lost_its_record_has_the_region_that_its_page_names(world, kubelet):
     """The page of one that runs stays as it was: what that names must be mounted, or its program could remove it."""
     async with served(world):
-        await ready(kubelet)
-        pod = put(world, "p", gives(A, 1000))
-        await kubelet.admit(pod, NUMBER)
-        one = pod["spec"]["containers"][0]
-        await kubelet.start_container(pod, one)
-        runs = {"phase": "Running", "containerStatuses": [{"name": one["name"], "state": {"running": {}}}]}
-        world.cluster.change("pods", "p", {"status": runs})
-        (world.root / "plugins/kubelet_internal_checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": []}}))
+        pod, one = await running_without_record(world, kubelet)
         kubelet.pod_devices.entries.clear()
         await kubelet.admit(pod, NUMBER)
         seen = await kubelet.start_container(pod, one)

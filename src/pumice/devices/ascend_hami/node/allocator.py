@@ -117,7 +117,7 @@ class NpuAllocator(InLine):
             return None
         return waiting(pod, count, self._word, self.resource, self._served, allocated)
 
-    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, number: str) -> Decision:
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, seed: str) -> Decision:
         return self.answer(work_of(pod, container, self._word, self.resource, self._served), pods)
 
     def answer(self, work: Work | Broken, pods: Sequence[NodePod], ids: Sequence[str] = ()) -> Decision:

@@ -149,7 +149,7 @@ class ChipAllocator(InLine):
         return self._partition(work, frozenset(ids))
 
     def owned(
-        self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, number: str
+        self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, seed: str
     ) -> Partition | Refuse:
         return self._partition(work_of(pod, container, self._per_chip), allocated.get((pod.uid, container), frozenset()))
 

@@ -110,7 +110,7 @@ class ShareAllocator(InLine):
         return [patch] if patch else []
 
     def owned(
-        self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, number: str
+        self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, seed: str
     ) -> Serve | Refuse:
         asking = self._asking(pod)
         found = next((one for one in asking if one.name == container), None)

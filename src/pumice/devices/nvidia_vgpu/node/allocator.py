@@ -182,9 +182,9 @@ class VgpuAllocator(Allocator):
             return Refuse(f"the call may be for pod {who}, which were given different shares; nobody is served by chance")
         return self._decided(found, key, pods, random.Random(number) if number else self._rng)
 
-    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, number: str) -> Decision:
+    def owned(self, pods: Sequence[NodePod], pod: NodePod, container: str, allocated: AllocatedIds, seed: str) -> Decision:
         work = self._matcher.of(pod, container)
-        return self._decided(work, allocated.get((pod.uid, container), frozenset()), pods, random.Random(number))
+        return self._decided(work, allocated.get((pod.uid, container), frozenset()), pods, random.Random(seed))
 
     def _decided(self, found: Work | Broken, key: frozenset[str], pods: Sequence[NodePod], rng: random.Random) -> Decision:
         if isinstance(found, Broken):
