@@ -148,10 +148,11 @@ class CardWatch:
 
 
 async def open_cards(opened: Callable[[], Cards], wait: bool, clock: Clock, stop: asyncio.Event) -> Cards | None:
-    """This machine's cards. ``wait``: look every 30 s until there is a driver; None when stopped meanwhile."""
+    """Open this machine's cards. ``wait``: look every 30 s until there is a driver; None when stopped meanwhile."""
     while not stop.is_set():
+        opening = asyncio.ensure_future(once("nvml", opened))
         try:
-            return await once("nvml", opened)
+            return opening.result() if await first(opening, stop.wait()) == 0 else None
         except CardsUnavailable as error:
             if not wait:
                 raise

@@ -14,8 +14,9 @@ from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.pages import PluginHealth, plugin_pages
 from pumice.apps.node.plugin import Plugin
 from pumice.apps.node.written_node import WrittenNode
-from pumice.effects.tasks import first, run_until
+from pumice.effects.tasks import first, group, run_until
 from pumice.node.health import XidRule
+from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock
 from pumice.ports.cluster import Cluster
 
@@ -44,8 +45,12 @@ async def run_plugins(
         if ready is not None:
             ready.set()
 
-    async with plugin_pages(settings.health_address, settings.health_port, *(one.page for one in served)):
-        await run_until(stop, *(one.run(stop) for one in served), tell_ready())
+    async with plugin_pages(settings.health_address, settings.health_port, *(one.page for one in served)), group() as beside:
+        telling = beside.create_task(tell_ready())
+        async with group() as plugins:  # nobody cancels them at `stop`: what they take back and end then has to be awaited
+            for one in served:
+                plugins.create_task(one.run(stop))
+        telling.cancel()
 
 
 @dataclass(slots=True)
@@ -69,10 +74,7 @@ class Served:
         watch = CardWatch(cards, clock, rule, every=settings.health_every, foreign=foreign,
                           patience=settings.driver_patience)  # fmt: skip
         try:
-            await watch.start()
-            if device_type.metrics is not None:
-                self.page.metrics = partial(device_type.metrics, cards, self.own)
-            await run_until(stop, *self.own.tasks(), self._keep(watch))
+            await run_until(stop, *self.own.tasks(), self._keep(watch, cards))
             if settings.cleanup:
                 await self._leave()
         finally:
@@ -80,9 +82,12 @@ class Served:
                 await device_type.daemons.leave()
             watch.close(cards.close if device_type.cards is None else None)
 
-    async def _keep(self, watch: CardWatch) -> None:
+    async def _keep(self, watch: CardWatch, cards: Cards) -> None:
         """One plugin after the other, each by the configuration of its time: what follows is what a new process would do."""
         device_type = self.device_type
+        await watch.start()
+        if device_type.metrics is not None:
+            self.page.metrics = partial(device_type.metrics, cards, self.own)
         while True:
             plugin = Plugin(await device_type.allocator(), self.own, watch, self.settings, device_type)
             self.page.watch, self.page.missing = watch, plugin.missing

@@ -166,11 +166,12 @@ def test_a_driver_that_hangs_while_it_is_opened_keeps_no_plugin_from_ending() ->
             inside.set()
             over.wait()
 
-        waiting = asyncio.create_task(open_cards(opened, True, VirtualClock(), asyncio.Event()))
+        stop = asyncio.Event()
+        waiting = asyncio.create_task(open_cards(opened, True, VirtualClock(), stop))
         while not inside.is_set():
             await asyncio.sleep(0.01)
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
+        stop.set()
+        assert await waiting is None
         over.set()
 
     asyncio.run(story())
