@@ -243,3 +243,23 @@ def test_where_nodes_come_all_the_time_a_waiting_pod_is_written_every_half_minut
     assert all(count <= 1 + (40 * 5 + 61) // 30 for count in written.values()), written
     said = {condition(world, f"default/{name}") for name in ("p0", "p1", "p2", "lone")}
     assert said == {"0/41 nodes are unavailable: 41 Insufficient cpu."}
+
+
+def test_explain_pod_counts_as_taken_what_a_gang_keeps_for_itself_like_the_condition_does() -> None:
+    """A member of the gang has all of n1, and waits for another whose place on n2 is being released."""
+    world = World()
+    world.add(node("n1", cpu="2"), node("n2", cpu="2"), node("n3", cpu="2", labels={"zone": "a"}))
+    world.add(pod("old", cpu="2", nodeName="n2"), pod("other", cpu="2", nodeName="n3"))
+    world.settle()
+    world.terminate("old")
+    world.add(group("g", minimum=2), pod("g-0", cpu="2", group="g"), pod("g-1", cpu="2", group="g"))
+    world.settle()
+    world.add(pod("late", cpu="1", nodeSelector={"zone": "a"}))
+    world.settle()
+    why = "0/3 nodes are unavailable: 3 Insufficient cpu."
+    assert condition(world, "default/late") == why
+    found = explain_known(world.restarted(), "default", "late", now=world.now)
+    assert found is not None
+    assert found.summary == why
+    assert {error.node: error.text for error in found.fit_errors} == dict.fromkeys(("n1", "n2", "n3"), "Insufficient cpu")
+    assert not found.node

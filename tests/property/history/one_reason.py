@@ -155,10 +155,10 @@ def unlike_explanations(engine: Engine, now: float) -> Iterator[str]:
     if not waiting:
         return
     asked = waiting[int(now) % len(waiting)]
-    said = {asked.key: explain(engine, asked.pod, gates=False)} if asked.pod is not None else {}
     effects = engine.cycle_for_answers(now).effects
     if any(isinstance(effect, (Bind, Evict, Nominate)) for effect in effects):
         return
+    said = {asked.key: explain(engine, asked.pod, gates=False)} if asked.pod is not None else {}
     for row in as_they_wait(engine):
         for key in (f"{row.job.partition('/')[0]}/{name}" for name in row.pods):
             found = said.get(key)

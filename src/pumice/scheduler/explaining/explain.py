@@ -6,7 +6,8 @@ back. The running scheduler answers from a copy, so that no cycle waits for a qu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,6 +19,7 @@ from pumice.effects.vocabulary import Bind
 from pumice.model.cards import Allocation
 from pumice.model.errors import nearest_word
 from pumice.model.refusal import FitError, Refusal
+from pumice.scheduler.cycle.statement import Statement
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.explaining.what_if import EngineWhatIf, Payer
 from pumice.scheduler.placing.evaluation import among
@@ -91,6 +93,9 @@ def explain(
     short, gang = (payer.short(), payer.gang) if payer else ("", 0)
     words = (*own_gates(engine, pod), *queue_words(engine, pod, now)) if gates else ()
     if choice is None:
+        if state.scheduling_queue.reserved:
+            with _parts_of_gangs(engine):
+                why = engine.placer.why(cls, per_node=True, among=beside)
         words = tuple(text for text in words if text != OVERTAKEN)
         if short and short not in words:
             words = (*words, short)
@@ -105,6 +110,22 @@ def explain(
         summary = f"fits on {len(fitting)} of {why.nodes} nodes; {node} is next"
     return Explanation(pod.key, summary, node, allocations, (), words, why.nodes, fitting, why.fit_errors,
                        dict(why.counts), hints, offers, gang)  # fmt: skip
+
+
+@contextmanager
+def _parts_of_gangs(engine: Engine) -> Iterator[None]:
+    """Inside, gangs of which a part has places hold these, as they did when the last cycle worked out reasons."""
+    statement = Statement(engine.state, engine.framework)
+    for job in engine.state.scheduling_queue.reserved:
+        for task in list(job.pending.values()):
+            status, node = task.trial or (None, "")
+            choice = engine.placer.choose(task.cls, node) if status is Status.ALLOCATED else None
+            if choice is not None:
+                statement.place(task, choice)
+    try:
+        yield
+    finally:
+        statement.rollback()
 
 
 def _to_come(engine: Engine, pod: Pod, templates: Collection[str] | None) -> tuple[str, ...]:

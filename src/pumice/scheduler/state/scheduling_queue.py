@@ -457,7 +457,8 @@ class SchedulingQueue:
     def renew(self, version: int, now: float) -> None:
         """Renew reasons if it is time to. A reason is worked out when its pod is tried, and written at once where its words
         change. Whatever else changes in it waits for a renewal: where nodes came, went or changed, the reasons of those that
-        nobody tries again soon are worked out anew, and what was put off is written."""
+        nobody tries again soon are worked out anew, and what was put off is written. A nominated pod's names its node and counts
+        none."""
         outdated = self.outdated(version)
         if not self._resting:
             self._counted_nodes = version  # who is active is tried in this cycle
