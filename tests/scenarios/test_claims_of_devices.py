@@ -94,6 +94,30 @@ def test_the_257th_consumer_waits_and_is_told_so() -> None:  # acceptance case 1
     assert world.node_of("late") == "n0"
 
 
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_gang_for_which_a_claim_with_devices_has_no_room_any_more_waits_as_a_whole(nodes: int) -> None:
+    world = ClaimWorld()
+    world.nodes_with(nodes)
+    world.shared("all", whole())
+    held = world.claims["default/all"]
+    selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}]}
+    result = {"request": "g", "driver": "gpu.example.com", "pool": "n0", "device": "card-1"}
+    others = [{"resource": "pods", "name": f"x{at}", "uid": f"x{at}"} for at in range(253)]
+    held["status"] = {"allocation": {"devices": {"results": [result]}, "nodeSelector": selector}, "reservedFor": others}
+    world.publish(held)
+    world.add(group("g", minimum=4))
+    for at in range(4):
+        world.use(f"p{at}", "all", group="g")
+    world.settle()
+    assert not world.bindings, "the API server stores 256 users of a claim: the last member would be refused"
+    assert "is used by 256 pods, as many as may" in world.condition("p3")["message"]
+    assert not world.engine.pressing
+    others.pop()
+    world.publish(held)
+    world.settle()
+    assert [world.node_of(f"p{at}") for at in range(4)] == ["n0"] * 4
+
+
 def test_a_gang_takes_all_its_claims_or_none() -> None:  # acceptance case 21
     world = ClaimWorld()
     world.nodes_with(1, each=3)

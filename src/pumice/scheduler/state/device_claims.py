@@ -29,6 +29,7 @@ from pumice.scheduler.state.claim_charges import ClaimCharge, Part, charged_for
 from pumice.scheduler.state.claimed_cards import ClaimedCards
 from pumice.scheduler.state.devices_in_use import DevicesInUse
 from pumice.scheduler.state.known_claims import (
+    CONSUMERS_MOST,
     Decision,
     KnownClaim,
     Reserved,
@@ -74,6 +75,8 @@ class DeviceClaims:
     """Told the uid of a pod that no claim is reserved for any more."""
     decisions: dict[str, Decision] = field(default_factory=dict)
     """By the uid of the claim."""
+    _joining: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By the uid of a claim that had its devices before, the pods that were given a place with it: its status names them later."""
     in_use: DevicesInUse = field(init=False)
     _specs: dict[bytes, Spec] = field(default_factory=dict)
     _users: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
@@ -429,15 +432,23 @@ class DeviceClaims:
                 self.decisions[one.uid] = Decision(one.allocation, results_in(one.allocation), {pod})
                 self._refresh(one.uid, self._shown(one), trial=True)
                 self._of_key(one.key, trial=True)
+            else:
+                self._joining[one.uid].add(pod)
 
     def give_back(self, pod: str, reserved: Iterable[Reserved], *, gain: bool) -> None:
         """The pod has its place no more; ``gain``: others may fit now who did not before."""
         for one in reserved:
+            full = one.key in self.claims and self.consumers(one.key) >= CONSUMERS_MOST
+            if pod in self._joining.get(one.uid, ()):
+                self._joining[one.uid].discard(pod)
+                if not self._joining[one.uid]:
+                    del self._joining[one.uid]
             decision = self.decisions.get(one.uid)
-            if decision is None or pod not in decision.pods:
-                continue
-            decision.pods.discard(pod)
-            if not decision.pods:
+            if decision is not None:
+                decision.pods.discard(pod)
+            if full:
+                self._of_key(one.key, trial=not gain)
+            if decision is not None and not decision.pods:
                 del self.decisions[one.uid]
                 self._refresh(one.uid, self._shown(one), trial=not gain)
                 self._of_key(one.key, trial=not gain)
@@ -450,8 +461,12 @@ class DeviceClaims:
     def consumers(self, key: str) -> int:
         """Return how many pods use the claim, with those whose write is still to come."""
         claim = self.claims[key]
-        decision = self.decisions.get(claim.uid)
-        return len(claim.consumers | decision.pods) if decision is not None else len(claim.consumers)
+        return len(claim.consumers | self._placed_with(claim.uid))
+
+    def _placed_with(self, uid: str) -> set[str]:
+        """Return the pods that have a place with the claim, whether or not its status names them yet."""
+        decision, joining = self.decisions.get(uid), self._joining.get(uid, set())
+        return decision.pods | joining if decision is not None else joining
 
     def lift(self, pod: str, *, back: bool = False) -> None:
         """Count the claims of a pod as given back that no other pod uses, for as long as a question is asked."""
@@ -485,8 +500,8 @@ class DeviceClaims:
         return self.in_use.on(node, more, partial(self._is_free, gone=gone) if gone else None)
 
     def _is_free(self, uid: str, gone: Collection[str]) -> bool:
-        claim, decision = self.claims.get(self._keys.get(uid, "")), self.decisions.get(uid)
-        pods = (claim.consumers if claim is not None else frozenset()) | (decision.pods if decision is not None else set())
+        claim = self.claims.get(self._keys.get(uid, ""))
+        pods = (claim.consumers if claim is not None else frozenset()) | self._placed_with(uid)
         return bool(pods) and pods <= set(gone)
 
     def freed_by(self, gone: Collection[str], placed: Iterable[Reserved] = ()) -> list[str]:
