@@ -120,7 +120,7 @@ class ClaimWorld(World):
 
     def perform(self, effect: SchedulerEffect) -> None:
         if isinstance(effect, Deallocate):
-            self._deallocate(f"{effect.namespace}/{effect.name}")
+            self._deallocate(f"{effect.namespace}/{effect.name}", effect.pod)
         else:
             super().perform(effect)
 
@@ -172,9 +172,11 @@ class ClaimWorld(World):
                 self.claims[key]["status"] = {}
             self.publish(self.claims[key])
 
-    def _deallocate(self, key: str) -> None:
-        if key in self.claims:
-            self.claims[key]["status"] = {}
+    def _deallocate(self, key: str, pod: str) -> None:
+        if key in self.claims and "status" in self.claims[key]:
+            status = self.claims[key]["status"]
+            left = [one for one in status.get("reservedFor", ()) if one["uid"] != pod]
+            self.claims[key]["status"] = {**status, "reservedFor": left} if left else {}
             self.publish(self.claims[key])
 
     # -- looking ------------------------------------------------------------------------------------------------------

@@ -244,6 +244,66 @@ def test_devices_that_a_pod_cannot_use_are_given_back() -> None:
     assert world.node_of("p") in ("n0", "n1")
 
 
+def left_by_a_killed_scheduler(world: ClaimWorld, key: str, where: str, *pods: str) -> None:
+    """The API server shows the claim with a device on that node, reserved for pods that were not bound any more."""
+    held = world.claims[f"default/{key}"]
+    selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [where]}]}]}
+    result = {"request": "g", "driver": "gpu.example.com", "pool": where, "device": "card-1"}
+    uids = {name: world.pods[f"default/{name}"]["metadata"]["uid"] for name in pods}
+    held["status"] = {"allocation": {"devices": {"results": [result]}, "nodeSelector": selector},
+                      "reservedFor": [{"resource": "pods", "name": name, "uid": uid} for name, uid in uids.items()]}  # fmt: skip
+    world.publish(held)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("minimum", [2, 3])
+def test_a_gang_of_which_a_killed_scheduler_left_one_claim_with_a_device_of_a_node_that_is_gone_starts(
+    which: int, minimum: int
+) -> None:
+    world = ClaimWorld()
+    world.nodes_with(2)
+    world.add(group("g", minimum=minimum))
+    for at in range(3):
+        world.ask(f"p{at}", whole(), group="g")
+    left_by_a_killed_scheduler(world, f"p{which}-c0", "gone", f"p{which}")
+    world.settle(20)
+    assert all(world.node_of(f"p{at}") for at in range(3))
+
+
+@pytest.mark.parametrize("gangs", [1, 2])
+@pytest.mark.parametrize("users", [0, 1, 2])
+def test_a_claim_that_pods_share_and_a_killed_scheduler_left_on_a_node_that_is_gone_gets_other_devices(
+    users: int, gangs: int
+) -> None:
+    """It was given back only where one pod alone had it reserved."""
+    world = ClaimWorld()
+    world.nodes_with(2)
+    for at in range(gangs):
+        world.add(group(f"g{at}", minimum=4 // gangs))
+    world.shared("all", whole())
+    for at in range(4):
+        world.use(f"p{at}", "all", group=f"g{at % gangs}")
+    left_by_a_killed_scheduler(world, "all", "gone", *(f"p{at}" for at in range(users)))
+    world.settle(20)
+    assert all(world.node_of(f"p{at}") for at in range(4))
+    assert sorted(world.users_of("all")) == [f"p{at}" for at in range(4)]
+
+
+def test_a_gang_that_does_not_start_keeps_no_device_that_a_killed_scheduler_left_to_one_of_its_pods() -> None:
+    world = ClaimWorld()
+    world.nodes_with(1, each=3)
+    world.add(group("g", minimum=4))
+    for at in range(4):
+        world.ask(f"p{at}", whole(), group="g")
+    left_by_a_killed_scheduler(world, "p2-c0", "n0", "p2")
+    world.settle()
+    for at in range(3):
+        world.ask(f"other-{at}", whole())
+    world.settle()
+    assert all(world.node_of(f"other-{at}") for at in range(3))
+    assert not world.engine.pressing
+
+
 def test_a_card_that_is_published_no_more_stays_taken() -> None:  # acceptance case 12
     world = ClaimWorld()
     world.add(node("n1"))

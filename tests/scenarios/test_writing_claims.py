@@ -11,6 +11,7 @@ from kit.device_claims import GPU, cards, whole
 from kit.objects import node, pod
 from kit.scheduler_daemon import Daemon, create, daemon
 
+from pumice.effects.vocabulary import Deallocate
 from pumice.ports.cluster import ApiError
 from pumice.wire import kinds
 from pumice.wire.kubernetes import CLAIM_PROTECTION
@@ -181,6 +182,22 @@ def test_a_scheduler_that_has_lost_the_lease_writes_no_claim_and_takes_none_back
         await running.until(told)
         await running.clock.sleep(30)
         assert users(await claim(running)) == written
+
+    run(story)
+
+
+def test_a_claim_of_a_pod_that_runs_is_not_given_back_where_its_binding_was_not_seen_yet() -> None:
+    async def story(running: Daemon) -> None:
+        await create(running.cluster, using("p"))
+        await running.bind_all("p")
+        held = await claim(running)
+        [user] = held["status"]["reservedFor"]
+        give_back = running.scheduler.claim_writes.deallocate
+        await give_back(Deallocate("default", "mine", held["metadata"]["uid"], user["uid"]))
+        assert users(await claim(running)) == ["p"]
+        await running.cluster.delete(kinds.PODS, "p", "default", grace=0)
+        await give_back(Deallocate("default", "mine", held["metadata"]["uid"], user["uid"]))
+        assert "allocation" not in (await claim(running)).get("status", {})
 
     run(story)
 

@@ -134,7 +134,8 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Deallocate:
-    """Give back the devices of a claim that no other pod than this one uses: no node that can use them takes the pod."""
+    """Take back the reservation of a claim for a pod without a place, and its devices with the last one: no node that can use
+    them takes the pod."""
 
     namespace: str
     name: str

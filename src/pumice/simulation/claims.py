@@ -100,8 +100,9 @@ class PlayedClaims:
 
     def deallocate(self, effect: Deallocate) -> None:
         claim = self.claims.get(f"{effect.namespace}/{effect.name}")
-        if claim is not None and not any(user.get("uid") != effect.pod for user in _users(claim)):
-            self._write({**claim, "status": {}})
+        if claim is not None:
+            left = [user for user in _users(claim) if user.get("uid") != effect.pod]
+            self._write({**claim, "status": {**claim["status"], "reservedFor": left} if left else {}})
 
     def told(self, claim: Json, ours: Container[str]) -> None:
         """A record tells of a claim. One that was made for a pod of ``ours`` is made with that pod here, and whose devices were

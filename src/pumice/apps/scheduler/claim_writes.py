@@ -159,7 +159,19 @@ class ClaimWrites:
         await self.cluster.patch(PODS, effect.name, body, effect.namespace, subresource="status", kind="strategic")
 
     async def deallocate(self, effect: Deallocate) -> None:
-        """Give back devices that no node which can use them serves the pod with."""
+        """Give back devices that no node which can use them serves the pod with; not where it runs by a Binding that was not
+        seen yet, of a scheduler that led before."""
+        try:
+            claim = await self._get(effect.namespace, effect.name, effect.uid)
+            users = ((claim or {}).get("status") or {}).get("reservedFor") or ()
+            if name := next((str(user.get("name")) for user in users if user.get("uid") == effect.pod), ""):
+                pod = await self.cluster.get(PODS, name, effect.namespace)
+                if pod["metadata"]["uid"] == effect.pod and pod["spec"].get("nodeName"):
+                    return
+        except ApiError as error:
+            if error.code != 404:
+                log.warning("claim not given back claim=%s/%s cause=%s", effect.namespace, effect.name, error)
+                return
         await self._give_back(effect.namespace, effect.name, effect.uid, effect.pod, allocated=True)
 
     async def _repeated(self, uid: str, write: Callable[[], Awaitable[None]]) -> None:

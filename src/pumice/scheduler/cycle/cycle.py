@@ -91,6 +91,8 @@ class Cycle:
     """The nodes that pods of pipelined gangs had in the last cycle, by uid: they are looked at first."""
     gangs: dict[Job, int | None] = field(default_factory=dict)
     """Number of members that each gang lacks; None: it is ready."""
+    given_back: set[str] = field(default_factory=set)
+    """The uids of claims whose devices are given back by effects of this cycle."""
     actions: frozenset[str] = frozenset()
     """Those that run in it."""
     started: float = 0.0

@@ -18,7 +18,7 @@ from pumice.scheduler.cycle.over_cycles import ACTION as ALLOCATE
 from pumice.scheduler.cycle.preemption.nominating import redeem, withdraw_idle
 from pumice.scheduler.cycle.queueing import admit, queues
 from pumice.scheduler.cycle.statement import Place, Step
-from pumice.scheduler.cycle.trying import explain
+from pumice.scheduler.cycle.trying import deallocate_of_gang, explain
 from pumice.scheduler.state.domains import bound_together
 from pumice.scheduler.state.jobs import Job
 from pumice.scheduler.state.scheduling_queue import NO_HINT, Attempt, Hint, QueueEvent
@@ -102,6 +102,8 @@ def rest(cycle: Cycle) -> None:
             job.recount()  # when it was counted last, those places counted as taken
     tried = {job: found for job, found in cycle.attempts.items() if found.tried}
     for job, found in tried.items():
+        if job.known:
+            deallocate_of_gang(cycle, job)
         verdict = _verdict(cycle, job, found) if job.known else None
         if verdict is not None:  # else the cycle is not finished with it: it stays active
             cycle.state.scheduling_queue.rest(job, *verdict)

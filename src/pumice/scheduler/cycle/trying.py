@@ -25,6 +25,8 @@ def refused(cycle: Cycle, task: Task, *, amid_gang: bool = False, among: Among |
     if amid_gang or among is not None:
         task.puzzling, task.error = False, by_nodes(cycle.placer.why(task.cls, among=among).text)
         _despair(cycle, task, cycle.placer.hopeless(task.cls))
+        if not amid_gang:
+            deallocate(cycle, task)
         return
     cycle.state.scheduling_queue.ask_why(task)
 
@@ -45,22 +47,34 @@ def explain(cycle: Cycle) -> None:
             task.puzzling, task.error = False, why
             assert task.job is not None
             cycle.attempts[task.job].explained = True
-            _deallocate(cycle, task)
+            deallocate(cycle, task)
             _despair(cycle, task, hopeless)
         if cycle.past(begin, 1 / 3):
             return
 
 
-def _deallocate(cycle: Cycle, task: Task) -> None:
-    """Give back devices that claims of the pod have and nobody else uses: where they are no node takes it (kube-scheduler's
-    PostFilter). It is tried again when the API server shows that."""
-    claims = cycle.state.device_claims
+def deallocate(cycle: Cycle, task: Task) -> None:
+    """Give back devices that claims of the pod have and that only pods without a place use: where they are no node takes it
+    (kube-scheduler's PostFilter), or its gang does not start. It is tried again when the API server shows that."""
+    claims, tasks = cycle.state.device_claims, cycle.state.tasks
     for one in task.cls.device_claims:
         claim = claims.claims.get(one.key)
-        if claim is None or claim.results is None or claim.uid in claims.decisions:
+        if claim is None or claim.results is None or claim.uid in cycle.given_back or claims.placed_with(claim.uid):
             continue
-        if claim.consumers <= {task.uid}:
-            cycle.effects.append(effects.Deallocate(claim.namespace, claim.name, claim.uid, task.uid))
+        if all(uid in tasks and tasks[uid].status is Status.PENDING for uid in claim.consumers):
+            cycle.given_back.add(claim.uid)
+            for uid in sorted(claim.consumers) or [task.uid]:
+                cycle.effects.append(effects.Deallocate(claim.namespace, claim.name, claim.uid, uid))
+
+
+def deallocate_of_gang(cycle: Cycle, job: Job) -> None:
+    """Give back the devices of a gang that does not start: a scheduler that was killed amid its writes has left them to some of
+    it, and the others may have no room where these are."""
+    found = cycle.attempt(job)
+    if job.min_available > 1 and not (found.postponed or found.pipelined or cycle.framework.job_ready(job)):
+        for task in job.pending.values():
+            if task.cls.device_claims:
+                deallocate(cycle, task)
 
 
 def _ask_for_untried(cycle: Cycle) -> None:

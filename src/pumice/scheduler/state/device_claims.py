@@ -76,7 +76,7 @@ class DeviceClaims:
     decisions: dict[str, Decision] = field(default_factory=dict)
     """By the uid of the claim."""
     _joining: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """By the uid of a claim that had its devices before, the pods that were given a place with it: its status names them later."""
+    """By the uid of a claim that had its devices before, the pods that got a place with it: its status names them later."""
     in_use: DevicesInUse = field(init=False)
     _specs: dict[bytes, Spec] = field(default_factory=dict)
     _users: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
@@ -461,9 +461,9 @@ class DeviceClaims:
     def consumers(self, key: str) -> int:
         """Return how many pods use the claim, with those whose write is still to come."""
         claim = self.claims[key]
-        return len(claim.consumers | self._placed_with(claim.uid))
+        return len(claim.consumers | self.placed_with(claim.uid))
 
-    def _placed_with(self, uid: str) -> set[str]:
+    def placed_with(self, uid: str) -> set[str]:
         """Return the pods that have a place with the claim, whether or not its status names them yet."""
         decision, joining = self.decisions.get(uid), self._joining.get(uid, set())
         return decision.pods | joining if decision is not None else joining
@@ -501,7 +501,7 @@ class DeviceClaims:
 
     def _is_free(self, uid: str, gone: Collection[str]) -> bool:
         claim = self.claims.get(self._keys.get(uid, ""))
-        pods = (claim.consumers if claim is not None else frozenset()) | self._placed_with(uid)
+        pods = (claim.consumers if claim is not None else frozenset()) | self.placed_with(uid)
         return bool(pods) and pods <= set(gone)
 
     def freed_by(self, gone: Collection[str], placed: Iterable[Reserved] = ()) -> list[str]:

@@ -125,8 +125,9 @@ def _bounds(share: ClaimShare, card: CardFacts, config: _Mps, together: Sequence
     if percent is not None and not 1 <= percent <= 100:
         return f"defaultActiveThreadPercentage {percent} is not from 1 to 100"
     limit = config.default_pinned_device_memory_limit
+    by_number = {str(number): uuid for number, uuid in enumerate(together)}
     for key, of_card in (config.default_per_device_pinned_memory_limit or {}).items():
-        named = key if key in together else together[int(key)] if key.isdecimal() and int(key) < len(together) else ""
+        named = key if key in together else by_number.get(key, "")
         if not named:
             return f"defaultPerDevicePinnedMemoryLimit: {key[:100]!r} is neither the UUID nor the number of a card of the claim"
         limit = of_card if named == card.uuid else limit

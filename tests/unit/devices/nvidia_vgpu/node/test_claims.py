@@ -230,6 +230,7 @@ def test_programs_of_a_claim_with_a_card_alone_share_it_by_mps_as_its_parameters
     ({PERCENT: 0}, (), {}, "defaultActiveThreadPercentage 0 is not from 1 to 100"),
     ({LIMIT: "1Ki"}, (), {}, "is 1024 bytes; the least is 1Mi"), ({LIMIT: "much"}, (), {}, "a limit of pinned memory: "),
     ({OF_CARD: {"7": "1Gi"}}, (), {}, "'7' is neither the UUID nor the number of a card of the claim"),
+    ({OF_CARD: {"9" * 5000: "1Gi"}}, (), {}, "9' is neither the UUID nor the number of a card of the claim"),
     (None, (), {"memory": "4Gi"}, "strategy MPS takes a card alone, and request gpu has a part of it: ask for no capacity"),
     (None, (("gpu", "gpu-0"), ("gpu", "gpu-1")), {}, "request gpu has 2 cards, and under MPS a container reaches the"),
     (None, (), {"cards": [CardFacts(0, "GPU-0", "NVIDIA GTX 1080 Ti", 80 * GIB, minor=0, capability=(6, 1))]},
