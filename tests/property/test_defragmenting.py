@@ -24,8 +24,7 @@ from pumice.scheduler.cycle.defragmenting.trial import Trial
 from pumice.scheduler.cycle.preemption.victims import stands_without
 from pumice.scheduler.explaining.moves import ForCards, ForGroup, ForPod, Goal, question
 from pumice.scheduler.state.jobs import Task
-from pumice.simulation.moving import Answer, held_at_the_end, held_during, planned
-from pumice.simulation.rehearsal import HELD, Wanted, by_node
+from pumice.simulation.moving import HELD, Answer, Wanted, by_node, held_at_the_end, held_during, planned
 from pumice.wire import names
 from pumice.wire.held_places import render_held_places
 from pumice.wire.times import stamp

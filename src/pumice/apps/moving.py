@@ -13,8 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pumice.ports.cluster import ApiError, Cluster
-from pumice.simulation.moving import Answer, MoveView, Outlook, Place, held_at_the_end, held_during
-from pumice.simulation.rehearsal import HELD, Wanted, by_node
+from pumice.simulation.moving import (
+    HELD,
+    Answer,
+    MoveView,
+    Outlook,
+    Place,
+    Wanted,
+    by_node,
+    held_at_the_end,
+    held_during,
+)
 from pumice.wire import kinds, names
 from pumice.wire.held_places import HeldPlace, parse_held_for, parse_held_places, render_held_for, render_held_places
 from pumice.wire.times import moment, stamp
