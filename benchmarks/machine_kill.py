@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.machine_checks import run_check
-from pumice.adapters.cuda import CudaError, Driver
+from pumice.adapters.load import CudaError, Driver
 
 KERNEL = b"pumice-kernel name=pumice_spin_ns ns=1\n\0"
 AT_ONCE = 4

@@ -21,7 +21,7 @@ from random import Random
 
 from kit.results import arguments, save
 
-from pumice.adapters.cuda import Driver
+from pumice.adapters.load import Driver
 
 KERNEL_NS = 1000
 SPIN = b"pumice-kernel name=pumice_spin_ns ns=1\n\0"

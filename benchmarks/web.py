@@ -30,12 +30,11 @@ from kit.web_page import TOKEN, built_in, words_of
 from benchmarks.goals import goals_of
 from benchmarks.report import conclude, median
 from pumice.ports.cluster import ApiError, Json, Resource, WatchEvent
-from pumice.web.cluster_site import ClusterSite
 from pumice.web.following import Following
 from pumice.web.guard import Guard
 from pumice.web.monitors import Monitors
 from pumice.web.server import Server, served
-from pumice.web.views import Views
+from pumice.web.views import ClusterSite, Views
 
 MINUTES = 3
 CARDS, MIB, VIEWERS, CHANGES = 8, 2000, 10, 5

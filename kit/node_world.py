@@ -21,7 +21,7 @@ from kit.fake_cluster import FakeCluster
 from kit.node_objects import NODE
 from kit.virtual_time import under_way
 from pumice.adapters.kubelet.proto import deviceplugin_pb2 as pb
-from pumice.apps.node.serving import run_plugins
+from pumice.apps.node.plugin import run_plugins
 from pumice.ports.clock import Clock
 from pumice_lab.kubelet.proto import services
 

@@ -14,14 +14,13 @@ import aiohttp
 from kit.fake_cluster import FakeCluster
 from pumice.apps.service.stopping import until
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource
-from pumice.web.cluster_site import ClusterSite
 from pumice.web.following import Configuration, Following, WallClock
 from pumice.web.guard import Guard
 from pumice.web.informers import Hub
 from pumice.web.monitors import Monitors
 from pumice.web.server import Server, served
 from pumice.web.viewers import Viewers
-from pumice.web.views import Views
+from pumice.web.views import ClusterSite, Views
 from pumice_lab.first_objects import SCHEDULER_CONF
 
 TOKEN = "the-token-of-the-tests"

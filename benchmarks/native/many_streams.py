@@ -8,8 +8,7 @@ from __future__ import annotations
 import ctypes
 import sys
 
-from pumice.adapters.cuda import Driver
-from pumice.adapters.load import SPIN, Time
+from pumice.adapters.load import SPIN, Driver, Time
 
 IN_FLIGHT = 2
 DISABLE_TIMING = 2

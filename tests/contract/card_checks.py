@@ -22,8 +22,7 @@ from typing import Any
 
 import pynvml
 
-from pumice.adapters.cuda import NOT_FOUND, CudaError, Driver
-from pumice.adapters.load import SPIN
+from pumice.adapters.load import NOT_FOUND, SPIN, CudaError, Driver
 
 MIB = 1 << 20
 UNSUPPORTED = 5  # the exit code of a check that this card cannot be asked

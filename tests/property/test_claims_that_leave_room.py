@@ -18,7 +18,7 @@ from pumice.claims.search import allocate, finished
 from pumice.claims.slices import Node
 from pumice.devices.card_policies import POLICIES
 from pumice.devices.nvidia_vgpu.mig import remaining_value
-from pumice.devices.nvidia_vgpu.mig_places import Places, places_of
+from pumice.devices.nvidia_vgpu.mig_catalogue import Places, places_of
 from pumice.devices.nvidia_vgpu.node.claims import slice_specs
 from pumice.model.hardware.mig import mig_table_for
 from pumice.node.claims import slice_object

@@ -24,7 +24,7 @@ from tests.scenarios.toy_device_type.node import SLICE, ToyCards, toy
 from tests.scenarios.toy_device_type.words import ASSIGNED, CARDS, LOCK, NAME, RESOURCE, SERVED, render
 
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
-from pumice.apps.node.serving import run_plugins
+from pumice.apps.node.plugin import run_plugins
 from pumice.devices.nvidia_vgpu.plugin import daemon as vgpu_plugin
 from pumice.wire import names
 

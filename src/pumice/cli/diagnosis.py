@@ -12,8 +12,8 @@ from rich.markup import escape
 from pumice import __version__
 from pumice.adapters.kube import KubeClient
 from pumice.apps.doctor.cluster import checks
+from pumice.apps.doctor.cluster.checks import versions_of
 from pumice.apps.doctor.cluster.facts import ClusterFacts
-from pumice.apps.doctor.cluster.kinds import versions_of
 from pumice.apps.doctor.cluster.look import look as look_at
 from pumice.apps.doctor.node import Places, look
 from pumice.cli.daemon import access_to_ask, find_access

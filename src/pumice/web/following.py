@@ -4,6 +4,11 @@ What the credentials may not list is left out, and said. A server that goes away
 on they are old.
 
 Recent changes, as the watches report them: the last few hundred changes, in memory, since the page runs.
+
+Answers that only a cycle can give: why pods wait, how queues stand. Worked out in a child that is forked off this process,
+which runs the cycle on its copy of the state; the parent's state is never disturbed.
+
+It is what ``pumice explain`` says, from the same functions.
 """
 
 from __future__ import annotations
@@ -15,22 +20,73 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from pumice.apps.scheduler.forked import ask
 from pumice.apps.scheduler.informers import Informers
 from pumice.apps.service.watches import Handler, Watcher, object_of
 from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cluster import ApiError, Cluster, Resource, WatchEvent
 from pumice.scheduler.engine import Engine
+from pumice.scheduler.explaining.explain import as_json, explain, explain_known
+from pumice.scheduler.explaining.queues import QueueView, views_as_they_are
+from pumice.scheduler.explaining.workloads import GroupView, WaitingPods, as_they_wait, group_view
 from pumice.scheduler.inputs import put_first_queues, sources_of
 from pumice.scheduler.state.jobs import Task
 from pumice.scheduler.state.state import State
-from pumice.web.answers import Situation, situation, situation_of
 from pumice.wire import kinds, names
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.objects import Node, Pod
 from pumice.wire.reviews import OWN_ACCESS_REVIEWS, own_access_review
 from pumice.wire.scheduler_conf import parse_scheduler_conf
 from pumice.wire.times import seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The state of everything after one cycle at ``at`` (Unix seconds)."""
+
+    at: float = 0.0
+    queues: tuple[QueueView, ...] = ()
+    waiting: tuple[WaitingPods, ...] = ()
+    groups: tuple[GroupView, ...] = ()
+    problems: dict[str, str] = field(default_factory=dict)
+    """Refusals, by object."""
+
+
+_encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(Situation).decode
+
+
+def situation(engine: Engine, now: float) -> bytes:
+    """Work it out. The engine should not be used further: it is a child's."""
+    engine.cycle(now)
+    engine.open_cycle(now)
+    groups = (job for job in engine.state.jobs.values() if job.group is not None)
+    return _encode(Situation(
+        now, tuple(views_as_they_are(engine)), tuple(as_they_wait(engine)),
+        tuple(sorted((group_view(engine, job, now) for job in groups), key=lambda view: view.name)),
+        dict(engine.state.problems),
+    ))  # fmt: skip
+
+
+def situation_of(told: bytes) -> Situation:
+    """Read a child's answer."""
+    found: Situation = _decode(told)
+    return found
+
+
+def explained(engine: Engine, pod: Pod, now: float) -> bytes:
+    """Return the JSON of ``pumice explain pod`` for it. The engine should not be used further."""
+    return as_json(explain(engine, pod, now=now))
+
+
+def placed(engine: Engine, key: str) -> bytes | None:
+    """The same of a pod that holds a place, which costs no cycle and changes nothing; None for one that the ledger knows not as
+    ours."""
+    namespace, _, name = key.partition("/")
+    found = explain_known(engine, namespace, name)
+    return None if found is None else as_json(found)
+
 
 KEPT, LONGEST = 500, 400
 """So many changes, and of each so many characters of what others wrote."""

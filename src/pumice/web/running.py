@@ -12,7 +12,6 @@ from pumice.adapters.kube import Access, KubeClient
 from pumice.apps.service.stopping import told_to_stop, until
 from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Cluster
-from pumice.web.cluster_site import ClusterSite
 from pumice.web.following import Configuration, Following, WallClock
 from pumice.web.guard import Guard
 from pumice.web.informers import Hub
@@ -20,7 +19,7 @@ from pumice.web.machine_site import Looked, MachineSite
 from pumice.web.monitors import Monitors
 from pumice.web.server import Server, served
 from pumice.web.viewers import Viewers
-from pumice.web.views import Views
+from pumice.web.views import ClusterSite, Views
 
 Say = Callable[[str], None]
 

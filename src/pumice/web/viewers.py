@@ -12,12 +12,11 @@ from typing import Any, cast
 
 from pumice.model.errors import BadInput, Unavailable
 from pumice.ports.cluster import Cluster
-from pumice.web.cluster_site import ClusterSite
 from pumice.web.following import CHILDREN, Configuration, Following
 from pumice.web.informers import Hub, Seen, SeenMonitors
 from pumice.web.monitors import Monitors
 from pumice.web.rights import EVERYTHING, NAMESPACES_ASKED, Reviews, Rights, Unknown
-from pumice.web.views import Views
+from pumice.web.views import ClusterSite, Views
 from pumice.wire.kinds import PODS
 
 log = logging.getLogger("pumice.web")

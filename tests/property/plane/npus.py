@@ -21,7 +21,7 @@ from tests.property.plane.npu_judge import CHIP, CORE
 from tests.property.plane.processes import Connection
 
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
-from pumice.apps.node.serving import run_plugins
+from pumice.apps.node.plugin import run_plugins
 from pumice.audit.auditor import CHIPS
 from pumice.devices.ascend_hami.node.answer import NpuSharing
 from pumice.devices.ascend_hami.plugin import daemon as hami

@@ -12,7 +12,7 @@ import yaml
 from kit.installing import CHART, helm
 from kit.manifests import manifest
 
-from pumice.apps.doctor.cluster.kinds import schema_of, unknown_fields
+from pumice.apps.doctor.cluster.checks import schema_of, unknown_fields
 from pumice.ports.cluster import Json
 from pumice.wire.programs import Role, programs
 

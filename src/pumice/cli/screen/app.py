@@ -1,4 +1,7 @@
-"""The program that shows the pages of ``pumice top``: keys and mouse by Textual, which is imported with this module alone."""
+"""The program that shows the pages of ``pumice top``: keys and mouse by Textual, which is imported with this module alone.
+
+Lines of text on a terminal, by Textual: what an idle screen costs is decided here.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -17,21 +21,48 @@ from rich.text import Text
 from textual import events, on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.geometry import Region
 from textual.screen import Screen
+from textual.strip import Strip
+from textual.widget import Widget
 from textual.widgets import Input
 
 from pumice.cli.screen.actions import Actions
-from pumice.cli.screen.canvas import Canvas
 from pumice.cli.screen.cluster import EVERY, ClusterSample, cluster_page, lines_of
 from pumice.cli.screen.cluster import look as look_at_cluster
 from pumice.cli.screen.dialogs import STYLE, Confirm, Field, Help, Limits, Signals
-from pumice.cli.screen.drawing import padded
-from pumice.cli.screen.page import Page, machine_page, too_small
+from pumice.cli.screen.page import Page, machine_page, padded, too_small
 from pumice.cli.screen.polling import Machine, Poller
 from pumice.cli.screen.samples import History, Program, Sample
 from pumice.cli.screen.view import SORTS, TREES, View, in_sight, moved, next_of, rows, selected
 from pumice.cli.top_tabs import Sources
 from pumice.model.errors import BadInput, PumiceError
+
+
+class Canvas(Widget):
+    """Lines of text, of which those are drawn anew that have changed."""
+
+    DEFAULT_CSS = "Canvas { width: 100%; height: 1fr; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[Text] = []
+
+    def show(self, lines: list[Text]) -> None:
+        """Show these lines instead."""
+        before, self.lines = self.lines, lines
+        changed = [y for y, (old, new) in enumerate(zip_longest(before, lines))
+                   if old is None or new is None or old != new or old.style != new.style]  # fmt: skip
+        if changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
+
+    def render_line(self, y: int) -> Strip:
+        """Return one line for the terminal."""
+        width = self.size.width
+        if y >= len(self.lines):
+            return Strip.blank(width, self.rich_style)
+        return Strip(self.lines[y].render(self.app.console)).adjust_cell_length(width).apply_style(self.rich_style)
+
 
 Taken = TypeVar("Taken")
 MACHINE, PODS, QUEUES = "machine", "pods", "queues"

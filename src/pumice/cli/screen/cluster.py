@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from pumice.cli.screen.drawing import fitted, padded
-from pumice.cli.screen.page import Page
+from pumice.cli.screen.page import Page, fitted, padded
 from pumice.cli.screen.view import View
 from pumice.cli.tables import cards_table
 from pumice.devices.device_type import CardRow

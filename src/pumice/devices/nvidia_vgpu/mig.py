@@ -2,7 +2,7 @@
 pkg/scheduler/api/devices/nvidia/vgpu).
 
 A ``Geometry`` is one model's groups, compiled for one memory factor. A card's state is (active group, used mask): bit i of
-the mask is slot i of that group. ``mig_places.Places`` answers the same questions for cards whose slices may lie anywhere.
+the mask is slot i of that group. ``mig_catalogue.Places`` answers the same questions for cards whose slices may lie anywhere.
 
 ``pumice.MigPolicy``: which of all free slots a request takes, when it is not upstream's first fit.
 

@@ -15,8 +15,7 @@ from pumice.devices.nvidia_vgpu.draft import Draft, draft_of, passes
 from pumice.devices.nvidia_vgpu.fit import closed_cards, fit_node
 from pumice.devices.nvidia_vgpu.inventory import Facts
 from pumice.devices.nvidia_vgpu.mig import TANGLED, Choice, Geometry, Offer, remaining_value
-from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
-from pumice.devices.nvidia_vgpu.mig_places import Places
+from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue, Places
 from pumice.devices.nvidia_vgpu.rows import rows_of
 from pumice.devices.protocol import DeviceRequest, Fit, NodeCards, Planned, Planner
 from pumice.model.cards import Mode

@@ -19,7 +19,7 @@ from pumice.apps.node.card_watch import open_cards
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.npu_metrics import npu_page
 from pumice.apps.node.performing import Slicer
-from pumice.apps.node.serving import run_plugins
+from pumice.apps.node.plugin import run_plugins
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.own_node import OwnNode
 from pumice.devices.ascend_mindcluster.node.allocator import ChipAllocator

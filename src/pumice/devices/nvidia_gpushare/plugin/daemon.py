@@ -9,7 +9,7 @@ from functools import partial
 
 from pumice.adapters.nvml import NvmlCards
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
-from pumice.apps.node.serving import run_plugins
+from pumice.apps.node.plugin import run_plugins
 from pumice.devices.nvidia_gpushare.node.allocator import Legacy, ShareAllocator
 from pumice.ports.cards import Cards
 from pumice.ports.clock import Clock

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue
-from pumice.devices.nvidia_vgpu.mig_places import Places
+from pumice.devices.nvidia_vgpu.mig_catalogue import Catalogue, Places
 from pumice.devices.nvidia_vgpu.node.sharing import Sharing
 from pumice.model.amount import Mib
 from pumice.model.cards import Card, Mode

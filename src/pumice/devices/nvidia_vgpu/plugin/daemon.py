@@ -25,7 +25,7 @@ from pumice.apps.node.control_daemons import ControlDaemons
 from pumice.apps.node.device_type import PluginSettings, ServedDevices
 from pumice.apps.node.files import digests, install_files
 from pumice.apps.node.performing import Slicer, in_turn
-from pumice.apps.node.serving import run_plugins
+from pumice.apps.node.plugin import run_plugins
 from pumice.apps.node.written_node import WrittenNode
 from pumice.apps.service.device_config import load_device_config, read_device_config, spaces
 from pumice.apps.service.worker import once

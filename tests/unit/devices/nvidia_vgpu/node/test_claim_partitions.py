@@ -10,8 +10,7 @@ from kit.claims import Cluster, asks, claim
 from kit.mig_rules import RULES, RuledSlices
 
 from pumice.claims.reading import slice_of
-from pumice.devices.nvidia_vgpu.node.claim_partitions import named, partitions
-from pumice.devices.nvidia_vgpu.node.claims import BOTH, SHARED, WHOLE, slice_specs
+from pumice.devices.nvidia_vgpu.node.claims import BOTH, SHARED, WHOLE, partition_named, partitions, slice_specs
 from pumice.node.claims import slice_object
 from pumice.ports.cards import CardFacts
 from pumice.ports.slices import CutRefused
@@ -51,7 +50,7 @@ def test_9_what_is_allocated_of_a_card_in_mig_mode_is_what_its_driver_can_cut(mo
         for _ in range(9):
             profile = rng.choice(profiles)
             found = world.gives(claim(asks(expression=f"device.attributes['gpu.pumice.io'].profile == '{profile}'")))
-            if (one := named(found[0].removeprefix("g "), (card,), offers)) is not None and len(found) == 1:
+            if (one := partition_named(found[0].removeprefix("g "), (card,), offers)) is not None and len(found) == 1:
                 slices.make(one.place)
                 slices.fill(one.place)
             else:
