@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from kit.objects import group, node, pod
 from kit.scheduler_daemon import CONF, Daemon, create, daemon
 from kit.virtual_time import run_virtually
@@ -151,6 +152,39 @@ def test_a_pod_that_is_deleted_before_its_binding_leaves_no_lock() -> None:
     play(story())
 
 
+@pytest.mark.parametrize("ends", ["is deleted", "fails"])
+def test_a_pod_that_is_over_before_the_plugin_was_asked_leaves_its_node_to_the_next_one(ends: str) -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=1), conf=LOCKED) as running:
+            await create(running.cluster, pod("a", mib=2000))
+            await running.until(lambda: running.bound("a"), 5)
+            if ends == "fails":  # as by its kubelet, when no plugin is registered there
+                await running.cluster.patch(kinds.PODS, "a", {"status": {"phase": "Failed"}}, "default", subresource="status")
+            else:
+                await running.cluster.delete(kinds.PODS, "a", "default", grace=0)
+            await create(running.cluster, pod("b", mib=2000))
+            await running.until(lambda: running.bound("b"), 10)
+
+    play(story())
+
+
+def test_a_pod_that_was_served_and_goes_leaves_the_lock_that_another_took_in_the_same_second() -> None:
+    async def story() -> None:
+        async with daemon(node("n1", cards=1), conf=LOCKED) as running:
+            await create(running.cluster, pod("a", mib=2000), pod("b", mib=2000))
+            await running.until(lambda: _any_bound(running, "a", "b"), 5)
+            first = "a" if await running.bound("a") else "b"
+            second, value = {"a": "b", "b": "a"}[first], await lock_of(running, "n1")
+            await set_lock(running, "n1", None)
+            await running.until(lambda: running.bound(second), 5)
+            await set_lock(running, "n1", value)
+            await running.cluster.delete(kinds.PODS, first, "default", grace=0)
+            await running.clock.sleep(5)
+            assert await lock_of(running, "n1") == value
+
+    play(story())
+
+
 def test_pods_without_cards_take_no_lock() -> None:
     async def story() -> None:
         async with daemon(node("n1", cards=1), conf=LOCKED) as running:
@@ -159,6 +193,10 @@ def test_pods_without_cards_take_no_lock() -> None:
             await running.until(lambda: running.bound("plain"), 2)
 
     play(story())
+
+
+async def _any_bound(running: Daemon, *names: str) -> bool:
+    return any([await running.bound(name) for name in names])
 
 
 async def _served(plugin: Plugin, count: int) -> bool:

@@ -12,15 +12,14 @@ from typing import Any
 from kit.release import NEWEST
 from tests.property.history.registry import Op, View, kind
 from tests.property.plane import last_release
-from tests.property.plane.kinds import BESIDE_UPSTREAM, CLAIMS, NODES, PLANES, pods_come, slices_come
+from tests.property.plane.kinds import CLAIMS, NODES, PLANES, pods_come, slices_come
 from tests.property.plane.monitors import MonitoredNode
 from tests.property.plane.mps import MpsNode
 from tests.property.plane.node import Node
 
 SCHEDULERS, PLUGINS = ("scheduler a", "scheduler b"), tuple(f"plugin {node}" for node in NODES)
-MIXING = tuple(name for name in PLANES if name not in (CLAIMS, BESIDE_UPSTREAM))
-"""Planes on which releases are mixed. Beside upstream's plugin both schedulers of 0.2.0 stopped placing pods in one history
-(seed 20270 before they were left out there; the cause is not known), those of today in none."""
+MIXING = tuple(name for name in PLANES if name != CLAIMS)
+"""Planes on which releases are mixed."""
 EXCHANGEABLE_NODES = (Node, MonitoredNode, MpsNode)
 """Nodes whose plugin may be of either."""
 

@@ -121,6 +121,12 @@ class Binder:
         """Bindings on their way; what still waits for volumes is none yet."""
         return len(self._running) - self.volumes.waiting
 
+    def pod_over(self, uid: str) -> None:
+        """A pod has ended or is gone: what it has of a node's lock is given back."""
+        locks = self.locks()
+        if locks is not None and (lock := locks.left_by(uid)) is not None:
+            self.begin(locks.release(lock))
+
     async def drain(self) -> None:
         """Wait until every Binding on its way is answered. Those that still wait for volumes are not sent any more."""
         while self.in_flight:

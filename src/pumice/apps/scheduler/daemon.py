@@ -216,6 +216,7 @@ class Scheduler:
             allowed=self._leads, given_up=results.given_up,
             overtaking=lambda effect: self.writer.overtaking(effect.uid),
         )  # fmt: skip
+        self.informers.pod_over = self.binder.pod_over
         if settings.sharding is not Mode.NONE:
             self.sharding = Sharding(
                 cluster, clock, self.enter, self._wake, settings.own_shard, settings.shard_peers, settings.sharding,

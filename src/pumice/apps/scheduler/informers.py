@@ -91,6 +91,8 @@ class Informers:
     """Told of each PodGroup that is gone."""
     seen: Callable[[Task], None] = lambda task: None
     """Told of each pod of ours that appears after the first lists and waits for a node."""
+    pod_over: Callable[[str], None] = lambda uid: None
+    """Told of the UID of each pod that has ended or is gone."""
     node_seen: NodeSeen = lambda meta, *, gone: None
     """Told of each node that the watch shows."""
 
@@ -189,6 +191,8 @@ class Informers:
             self.enter(PutPod(pod, self.clock.monotonic()))
             if len(state.tasks) > known and not pod.spec.node_name and self.synced.is_set():
                 self.seen(state.tasks[pod.metadata.uid])
+        if event.type == "DELETED" or pod.status.phase in ("Succeeded", "Failed"):
+            self.pod_over(pod.metadata.uid)
 
     def _on_node(self, event: WatchEvent) -> None:
         node = object_of(Node, event)

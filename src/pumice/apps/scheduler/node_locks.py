@@ -2,7 +2,8 @@
 
 The lock lets upstream's plugins serve at most one pod per node at a time. It is taken when the Binding is about to be sent,
 by compare and swap on the node's resourceVersion, and given back when the Binding fails; the plugin removes it after
-serving. The pods of a gang on one node therefore pass one after the other instead of failing each other.
+serving. The pods of a gang on one node therefore pass one after the other instead of failing each other. Of a pod that is gone
+or has ended before the plugin was asked nobody else gives it back: a node would take nobody for five minutes.
 """
 
 from __future__ import annotations
@@ -29,21 +30,25 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A lock that we hold: ``value`` is what we wrote."""
+    """A lock that we hold: ``value`` is what we wrote, for the pod of that ``uid``."""
 
     node: str
     key: str
     value: str
+    uid: str
 
 
 @dataclass(slots=True)
 class NodeLocks:
-    """One per scheduler. ``seen`` remembers since when a value that is no time has been there."""
+    """One per scheduler. ``seen`` remembers since when a value that is no time has been there, ``last`` the lock of a node that
+    was taken last: whoever was before has given his back."""
 
     cluster: Cluster
     clock: Clock
     rng: Random
     seen: dict[tuple[str, str], LockView] = field(default_factory=dict)
+    last: dict[tuple[str, str], Lock] = field(default_factory=dict)
+    _by_pod: dict[str, Lock] = field(default_factory=dict)
     _turns: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def take(self, effect: Bind) -> tuple[Lock | None, str]:
@@ -68,15 +73,20 @@ class NodeLocks:
                 await self.clock.sleep(AGAIN.pause(tries, self.rng))
                 tries += 1
 
+    def left_by(self, uid: str) -> Lock | None:
+        """Return the lock that was taken for a pod, if no other was taken there since."""
+        return self._by_pod.get(uid)
+
     async def release(self, lock: Lock) -> None:
-        """Give it back, if it is still the one that we wrote."""
+        """Give it back, if it is still the one that we wrote: two within a second read alike."""
         for _ in range(5):
+            if self.last.get((lock.node, lock.key)) is not lock:
+                return
             try:
                 node = await self.cluster.get(NODES, lock.node)
-                found = _annotation(node, lock.key)
-                if not may_release(found, lock.value):
-                    return
-                await self._write(node, lock.key, None)
+                if may_release(_annotation(node, lock.key), lock.value):
+                    await self._write(node, lock.key, None)
+                self._forget(lock.node, lock.key)
             except ApiError as error:
                 if error.code == 404:
                     return
@@ -97,7 +107,13 @@ class NodeLocks:
         value = render_lock(now, *owner)
         await self._write(node, key, value)  # a conflict means that somebody was quicker: look again
         self.seen.pop((name, key), None)
-        return Lock(name, key, value)
+        self._forget(name, key)
+        lock = self.last[name, key] = self._by_pod[effect.uid] = Lock(name, key, value, effect.uid)
+        return lock
+
+    def _forget(self, node: str, key: str) -> None:
+        if (lock := self.last.pop((node, key), None)) is not None:
+            self._by_pod.pop(lock.uid, None)
 
     async def _write(self, node: dict[str, object], key: str, value: str | None) -> None:
         meta = node["metadata"]
