@@ -41,31 +41,9 @@ class UidTracker:
         return True
 
 
-@dataclass(slots=True)
-class Versions:
-    """By uid the resource version of the object as it was last seen: watches repeat themselves."""
-
-    _known: dict[str, int] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def stale(self, meta: Meta) -> bool:
-        """Return whether an event is older than, or the same as, what is known; else it is what is known from now on."""
-        version = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
-        known = self._known.get(meta.uid)
-        if version and known is not None and version <= known:
-            return True
-        if version:
-            self._known[meta.uid] = version
-        return False
-
-    def forget(self, uid: str) -> None:
-        self._known.pop(uid, None)
-
-    def tidy(self) -> None:
-        """Give back the room of what was forgotten."""
-        self._known = dict(self._known)
+def number_of(meta: Meta) -> int:
+    """Return the resource version as a number; 0 where it is none."""
+    return int(meta.resource_version) if meta.resource_version.isdecimal() else 0
 
 
 REMEMBERED = 5000

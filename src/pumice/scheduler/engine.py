@@ -161,7 +161,7 @@ class Engine:
     @property
     def _leaves(self) -> float:
         """Return when a terminating pod has had its time, where a reserved gang waits for one."""
-        return self.state.terminating.first_overdue if self.state.scheduling_queue.reserved else FOR_EVER
+        return self.state.ledger.first_overdue if self.state.scheduling_queue.reserved else FOR_EVER
 
     def next_wake(self) -> float | None:
         """Return the earliest time for which a job waits, or at which reasons are worked out anew; None when there is none."""

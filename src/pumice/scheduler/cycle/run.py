@@ -57,7 +57,7 @@ def _give_up(cycle: Cycle) -> None:
     """Gangs stand on what is being released. A pod that does not go would starve all behind them: after a while its place
     is given to nobody until it is gone, which it and who stood on it are told."""
     state = cycle.state
-    for uid in state.terminating.take_overdue(cycle.now):
+    for uid in state.ledger.take_overdue(cycle.now):
         if not state.ledger.give_up(uid):
             continue
         namespace, _, name = state.pods.name_of(uid).partition("/")

@@ -17,14 +17,13 @@ from pumice.model.cards import Allocation
 from pumice.model.refusal import Refusal
 from pumice.scheduler.state.classes import Classes, Kind
 from pumice.scheduler.state.jobs import Task
-from pumice.scheduler.state.ledger import GOING, Ledger, Placement, PlacementState
+from pumice.scheduler.state.ledger import GOING, Ledger, Placement, PlacementState, Told
 from pumice.scheduler.state.nodes import node_bytes
 from pumice.scheduler.state.nominations import Nominations
 from pumice.scheduler.state.queues import Charges, with_claims
 from pumice.scheduler.state.resources import of_claims
 from pumice.scheduler.state.scheduling_queue import SchedulingQueue
 from pumice.scheduler.state.tasks import DONE_STATUSES, Status
-from pumice.scheduler.state.terms import Features
 from pumice.wire import names
 from pumice.wire.device_reports import DOUBT, Reported
 from pumice.wire.nvidia_vgpu import handed_to
@@ -41,29 +40,24 @@ UNREAD = frozenset((
 ))  # fmt: skip
 """Annotations of ours that repeat others or tell the time."""
 
-Kept = tuple[PodSpec, Features, str, tuple[str, ...], tuple[str, ...], PodStatus]
 _RUNNING, _ADMITTED, _AWAITED = PodStatus("Running"), PodStatus("Pending", start_time="then"), PodStatus("Pending")
 
 
-class AssignmentCache:
-    """Per pod its containers and labels (shared with pods that have the same), its name, the names and values of its
-    annotations, and whether the kubelet has admitted it, and runs it; per node what its plugin has handed out, as it wrote it."""
+class Assignments:
+    """Reads and writes ``Placement.told``, with one copy of what many pods have in common; keeps per node what its plugin has
+    handed out, as it wrote it."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, Kept] = {}
         self._specs: dict[Hashable, PodSpec] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         """Names of all annotations of a pod to those that are read."""
         self._handed: dict[str, str] = {}
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def keep(self, uid: str, name: str, pod: Pod, kind: Kind) -> bool:
-        """Keep what the pod tells; False when it says nothing of cards: that it was admitted, and asks, is something."""
+    def told_by(self, pod: Pod, name: str, kind: Kind) -> Told | None:
+        """Return what the pod tells; None when it says nothing of cards: that it was admitted, and asks, is something."""
         notes, node, admitted = pod.metadata.annotations, pod.spec.node_name, is_admitted(pod)
         if not kind.requests_cards or is_mirror(pod) or not (notes or admitted):
-            return False
+            return None
         every = tuple(notes)
         read = self._names.get(every)
         if read is None:
@@ -71,40 +65,22 @@ class AssignmentCache:
                 self._names.clear()
             read = self._names[every] = tuple([key for key in every if _is_read(key)])
         if not (read or admitted):
-            return False
+            return None
         values = tuple([value if (value := notes[key]) != node else node for key in read])
         status = _RUNNING if pod.status.phase == "Running" else _ADMITTED if admitted else _AWAITED
-        self._kept[uid] = self._spec(pod.spec, kind), kind.features, name, read, values, status
-        return True
+        return self._spec(pod.spec, kind), kind.features, name, read, values, status
 
-    def note_running(self, uid: str) -> None:
-        """All containers of the pod have started."""
-        if (found := self._kept.get(uid)) is not None:
-            self._kept[uid] = (*found[:-1], _RUNNING)
-
-    def drop(self, uid: str) -> None:
-        self._kept.pop(uid, None)
-
-    def tidy(self) -> None:
-        """Give back the room of what was dropped."""
-        self._kept = dict(self._kept)
-
-    def pod(self, uid: str, node: str) -> Pod | None:
-        """The pod as far as it tells which cards of that node it holds; None when it holds none."""
-        found = self._kept.get(uid)
-        if found is None:
+    def pod(self, placement: Placement) -> Pod | None:
+        """The pod as far as it tells which cards of its node it holds; None when it holds none."""
+        if placement.told is None:
             return None
-        spec, features, name, keys, values, status = found
+        spec, features, name, keys, values, status = placement.told
         notes = dict(zip(keys, values, strict=True))
         return Pod(
-            Meta(name, features.namespace, uid, labels=dict(features.labels), annotations=notes),
-            PodSpec(node, containers=spec.containers, init_containers=spec.init_containers),
+            Meta(name, features.namespace, placement.uid, labels=dict(features.labels), annotations=notes),
+            PodSpec(placement.node, containers=spec.containers, init_containers=spec.init_containers),
             status,
         )
-
-    def tells(self, uid: str) -> bool:
-        """Return whether the pod tells of cards that it holds."""
-        return uid in self._kept
 
     def hand_out(self, node: str, text: str) -> bool:
         """Take over what the node's plugin says now. Return True when that is something else than before."""
@@ -252,12 +228,10 @@ class Bookings:
     places_held: Callable[[str, str], None] = lambda name, text: None
     """Told which places a node says are held; empty: none."""
     reports: Reports = field(init=False)
-    assignments: AssignmentCache = field(default_factory=AssignmentCache)
-    """Of the pods that may hold cards: what a new inventory or device type is replayed from."""
+    assignments: Assignments = field(default_factory=Assignments)
 
     def __post_init__(self) -> None:
         self.reports = Reports(self.problems)
-        self.ledger.unread = self.assignments.tells
 
     def hold(self, pod: Pod, kind: Kind, status: Status) -> None:
         """Bring the ledger in line with what the API server says of this pod."""
@@ -271,16 +245,16 @@ class Bookings:
         node = intern(node)
         if task is not None:
             uid, name = task.uid, task.name  # one string each, however many keep it
-        allocations = self._confirmed_allocations(pod, kind, uid, name, node)
+        before = self.ledger.placements.get(uid)
+        allocations, told = self._confirmed(before, pod, kind, name, node)
         if task is not None and task.features is not None:
             request, features, marks = task.request, task.features, task.marks
         else:
             request, features = kind.request, kind.features
             marks = self.classes.marks(pod) if allocations else NO_MARKS
-        before = self.ledger.placements.get(uid)
         if before is not None and (before.request != request or before.allocations != allocations):
             self.scheduling_queue.released()  # resized in place, or its node has made what it has: there may be room now
-        self.ledger.confirm(Placement(uid, node, request, allocations, PlacementState.CONFIRMED, marks, features))
+        self.ledger.confirm(Placement(uid, node, request, allocations, PlacementState.CONFIRMED, marks, features, told=told))
         if task is not None and task.cls.quota_known_late:
             self._recharge(task, allocations)
         if task is not None and pod.spec.resource_claims:
@@ -291,20 +265,23 @@ class Bookings:
 
     # -- cards ----------------------------------------------------------------------------------------------------
 
-    def _confirmed_allocations(self, pod: Pod, kind: Kind, uid: str, name: str, node: str) -> tuple[Allocation, ...]:
-        allocated = self.ledger.placements.get(uid)
+    def _confirmed(
+        self, before: Placement | None, pod: Pod, kind: Kind, name: str, node: str
+    ) -> tuple[tuple[Allocation, ...], Told | None]:
+        """Return what the pod holds, and what it tells of that."""
         if (
-            allocated is not None
-            and allocated.allocations
-            and allocated.node == node
-            and allocated.state is PlacementState.CONFIRMED
-            and not _doubtful(allocated)
+            before is not None
+            and before.allocations
+            and before.node == node
+            and before.state is PlacementState.CONFIRMED
+            and not _doubtful(before)
         ):
-            if pod.status.phase == "Running" and any(allocation.starting for allocation in allocated.allocations):
-                self.assignments.note_running(uid)
-                return tuple(allocation.started() for allocation in allocated.allocations)
-            return allocated.allocations  # annotations of a running pod do not move its cards
-        return self._replay(pod, node) if self.assignments.keep(uid, name, pod, kind) else ()
+            told = before.told
+            if pod.status.phase == "Running" and any(allocation.starting for allocation in before.allocations):
+                return tuple(one.started() for one in before.allocations), None if told is None else (*told[:-1], _RUNNING)
+            return before.allocations, told  # annotations of a running pod do not move its cards
+        told = self.assignments.told_by(pod, name, kind)
+        return ((), None if before is None else before.told) if told is None else (self._replay(pod, node), told)
 
     def _replay(self, pod: Pod, node: str) -> tuple[Allocation, ...]:
         allocations = []
@@ -326,7 +303,7 @@ class Bookings:
         for uid in list(self.ledger.by_node.get(node, ())):
             placement = self.ledger.placements[uid]
             if placement.state in (PlacementState.CONFIRMED, *GOING):
-                pod = self.assignments.pod(uid, node)
+                pod = self.assignments.pod(placement)
                 if pod is not None:
                     self._regrant(uid, pod, self._replay(pod, node))
 
@@ -337,7 +314,7 @@ class Bookings:
                 _doubtful(placement) or self.assignments.handed(uid, node)
             ):
                 continue
-            pod = self.assignments.pod(uid, node)
+            pod = self.assignments.pod(placement)
             if pod is not None and (allocations := self._replay(pod, node)) != placement.allocations:
                 self._regrant(uid, pod, allocations)
                 self.scheduling_queue.released()
@@ -443,14 +420,8 @@ class Bookings:
 
     def release(self, uid: str) -> None:
         """The pod holds nothing any more."""
-        self.assignments.drop(uid)
         if self.ledger.release(uid):
             self.scheduling_queue.released()
-
-    def tidy(self) -> None:
-        """Give back the room of pods that are gone."""
-        self.assignments.tidy()
-        self.ledger.tidy()
 
     def drop_node(self, name: str, uid: str = "") -> None:
         if self.uids.goes("Node", name, uid):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pumice.effects.object_cache import UidTracker, Versions
+from pumice.effects.object_cache import UidTracker, number_of
 from pumice.scheduler.state.jobs import Job, QueueState
 from pumice.scheduler.state.resources import NOTHING, Vector, add, repack, subtract, vector
 from pumice.scheduler.state.scheduling_queue import SchedulingQueue
@@ -198,7 +198,6 @@ class Groups:
     scheduling_queue: SchedulingQueue
     uids: UidTracker
     """Of the names of everything but pods, which go by uid, and PodGroups, which are as many and kept whole by their jobs."""
-    versions: Versions
     problems: dict[str, str]
     default_queue: str = DEFAULT_QUEUE
     implicit_groups: bool = True
@@ -236,9 +235,10 @@ class Groups:
     def put_group(self, group: PodGroup) -> None:
         meta = group.metadata
         key = f"{meta.namespace}/{meta.name}"
-        if self.versions.stale(meta):
-            return
         job = self.jobs.get(key)
+        known = None if job is None or job.group is None else job.group.metadata
+        if known is not None and known.uid == meta.uid and 0 < number_of(meta) <= number_of(known):
+            return  # watches repeat themselves
         if job is not None and job.group is not None and job.group.metadata.uid != meta.uid:
             self.drop_group(job.group)
             job = self.jobs.get(key)
@@ -259,7 +259,6 @@ class Groups:
 
     def drop_group(self, group: PodGroup) -> None:
         key = f"{group.metadata.namespace}/{group.metadata.name}"
-        self.versions.forget(group.metadata.uid)
         job = self.jobs.get(key)
         if job is not None and job.group is not None and job.group.metadata.uid != group.metadata.uid:
             return
@@ -303,13 +302,15 @@ class Groups:
 
     def put_queue(self, queue: Queue) -> None:
         name = queue.metadata.name
-        if self.versions.stale(queue.metadata):
+        known, version = self.queues.get(name), number_of(queue.metadata)
+        if known is not None and 0 < version <= known.object_version:
             return
         if self.uids.comes("Queue", name, queue.metadata.uid):
             self._forget_queue(name)
         state = self.queue(name)
         parent, policies = state.parent, state.policies
         state.read(queue)
+        state.object_version = version
         self._follow_policies(state, policies)
         self._note("Queue", name, state.uid, state.unserved)
         if state.parent != parent:
@@ -325,7 +326,6 @@ class Groups:
         self.scheduling_queue.released()
 
     def drop_queue(self, name: str, uid: str = "") -> None:
-        self.versions.forget(uid)
         if self.uids.goes("Queue", name, uid):
             self._forget_queue(name)
 

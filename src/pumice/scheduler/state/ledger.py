@@ -9,7 +9,7 @@ keeps its holdings here, so that they are charged again when it returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ from pumice.scheduler.state.known_claims import Reserved
 from pumice.scheduler.state.nodes import NodeTable
 from pumice.scheduler.state.resources import Request, repack
 from pumice.scheduler.state.terms import Features, TermIndex
-from pumice.wire.objects import Node
+from pumice.wire.objects import Node, PodSpec, PodStatus
 
 # -- what one pod holds on a node, how firmly, and the receipt of an operation on it -----------------------------------
 
@@ -52,6 +52,11 @@ LEAVING = (PlacementState.EVICTING, PlacementState.TERMINATING)
 GOING = (*LEAVING, PlacementState.STUCK)
 
 
+Told = tuple[PodSpec, Features, str, tuple[str, ...], tuple[str, ...], PodStatus]
+"""What a pod tells of the cards that it holds: its containers and labels, its name, the names and values of its annotations, and
+whether the kubelet has admitted it, and runs it. A new inventory or device type is replayed from it."""
+
+
 class Placement(Struct):
     """The holding of one pod. ``features`` are the parts that other pods' predicates look at (ports, labels, terms)."""
 
@@ -64,6 +69,8 @@ class Placement(Struct):
     features: Features | None = None
     claims: tuple[Reserved, ...] = ()
     """Decisions about its claims of devices, until the API server shows the pod on its node."""
+    told: Told | None = None
+    """None of one that tells of no cards, or was not seen on its node yet."""
 
 
 class Receipt(Struct, frozen=True):
@@ -97,8 +104,8 @@ class Ledger:
     nominated: dict[str, dict[str, Placement]] = field(default_factory=dict)
     terms: TermIndex = field(default_factory=TermIndex)
     device_claims: DeviceClaims = field(init=False)
-    unread: Callable[[str], bool] = lambda uid: False
-    """True where a pod's annotations tell of cards, which its node may not register for the moment."""
+    gone_by: dict[str, float] = field(default_factory=dict)
+    """By uid of a pod that the watch shows as terminating, when it should be gone at the latest."""
     shares_news: dict[str, int] = field(default_factory=dict)
     """By node, raised when what pods hold of its cards changes."""
     _ahead: bool = False
@@ -146,7 +153,7 @@ class Ledger:
                 placement.state = old.state
             new = (placement.node, placement.allocations, placement.request, placement.features)
             if (old.node, old.allocations, old.request, old.features) == new:
-                old.state = placement.state
+                old.state, old.told = placement.state, placement.told
                 if old.marks != placement.marks:
                     self._remark(old, placement.marks)
                 return
@@ -166,6 +173,23 @@ class Ledger:
         placement.state = PlacementState.TERMINATING if shown else PlacementState.EVICTING
         self._set_going(placement, 1)
         return self._receipt(uid, "terminate", before)
+
+    def expect_gone(self, uid: str, until: float) -> None:
+        """The watch shows that the pod is going; it should be gone by then."""
+        if uid not in self.gone_by and self.is_terminating(uid):
+            self.gone_by[uid] = until
+
+    @property
+    def first_overdue(self) -> float:
+        """Return when the first terminating pod should be gone."""
+        return min(self.gone_by.values(), default=float("inf"))
+
+    def take_overdue(self, now: float) -> list[str]:
+        """Terminating pods that have had their time; each is named once."""
+        found = [uid for uid, until in self.gone_by.items() if until <= now]
+        for uid in found:
+            del self.gone_by[uid]
+        return found
 
     def is_terminating(self, uid: str) -> bool:
         placement = self.placements.get(uid)
@@ -187,6 +211,7 @@ class Ledger:
     def release(self, uid: str) -> bool:
         """The pod is gone, or its Binding was refused. True when it held something."""
         self.unpipeline(uid)
+        self.gone_by.pop(uid, None)
         placement = self.placements.get(uid)
         if placement is None:
             return False
@@ -354,7 +379,7 @@ class Ledger:
         held = [one for placement in there.values() for one in placement.allocations]
         if promised:
             held += (one for placement in self.nominated.get(node, {}).values() for one in placement.allocations)
-        if any(not one.allocations and self.unread(uid) for uid, one in there.items()):
+        if any(one.told is not None and not one.allocations for one in there.values()):
             return {"": _UNKNOWN}
         found: dict[str, str] = {}
         for one in (*held, *plus):
@@ -565,7 +590,7 @@ class Ledger:
             self._set_going(placement, 1)
 
     def _cards(self, placement: Placement, sign: int) -> None:
-        if placement.allocations or self.unread(placement.uid):
+        if placement.allocations or placement.told is not None:
             self.shares_news[placement.node] = self.shares_news.get(placement.node, 0) + 1
         for allocation in placement.allocations:
             device_table = self.device_tables.get(allocation.device_type)

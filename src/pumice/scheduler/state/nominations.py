@@ -207,8 +207,6 @@ class TerminatingPods:
     """Pods that are being evicted and of which the watch shows nothing of it yet."""
     gang_searches: dict[Job, Search] = field(default_factory=dict)
     """By the job for which room is being made."""
-    _until: dict[str, float] = field(default_factory=dict)
-    """When terminating pods should be gone at the latest."""
     _refused: dict[str, Retry] = field(default_factory=dict)
     """Pods whose eviction was refused, and until when they are left alone."""
 
@@ -295,26 +293,8 @@ class TerminatingPods:
             self.nominations.answered()
             self.scheduling_queue.released()
 
-    def expected(self, uid: str, until: float) -> None:
-        """The watch shows that the pod is going; it should be gone by then."""
-        if uid not in self._until and self.ledger.is_terminating(uid):
-            self._until[uid] = until
-
-    @property
-    def first_overdue(self) -> float:
-        """Return when the first terminating pod should be gone."""
-        return min(self._until.values(), default=float("inf"))
-
-    def take_overdue(self, now: float) -> list[str]:
-        """Terminating pods that have had their time; each is named once."""
-        found = [uid for uid, until in self._until.items() if until <= now]
-        for uid in found:
-            del self._until[uid]
-        return found
-
     def gone(self, uid: str) -> None:
         self._known(uid)
-        self._until.pop(uid, None)
         self._refused.pop(uid, None)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from sys import intern
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from pumice.devices.protocol import NO_MARKS
-from pumice.effects.object_cache import Versions
+from pumice.effects.object_cache import number_of
 from pumice.scheduler.state.bookings import Bookings
 from pumice.scheduler.state.classes import Classes, Kind, PodClass
 from pumice.scheduler.state.groups import Groups
@@ -26,42 +27,49 @@ from pumice.wire.names import QUEUE_GATE, QUEUE_NAME, TASK_PRIORITY, TASK_SPEC
 from pumice.wire.objects import Pod
 from pumice.wire.times import seconds
 
-# -- usage by pods that no queue of ours pays for: of other schedulers, or bound by hand -------------------------------
+# -- pods that no queue of ours pays for: of other schedulers, or bound by hand -----------------------------------------
+
+
+class Foreign(NamedTuple):
+    """Such a pod, which has a place. ``key``: namespace/name; ``request``: None of one that has ended."""
+
+    key: str
+    version: int
+    node: str
+    request: Request | None
 
 
 @dataclass(slots=True)
 class Elsewhere:
-    """By node and in all, kept up as such pods come and go."""
+    """The pods by uid, and what they use by node and in all."""
 
     table: NodeTable
-    _by_uid: dict[str, tuple[str, Request]] = field(default_factory=dict)
+    pods: dict[str, Foreign] = field(default_factory=dict)
     _by_node: dict[str, Vector] = field(default_factory=dict)
     _allocated: Vector = field(default_factory=dict)
     """By those on nodes that are known."""
     _nodes: int = -1
     """Version of the nodes of which that is true."""
 
-    def hold(self, uid: str, node: str, request: Request) -> None:
-        """Such a pod has a place, or asks for another amount there."""
-        if self._by_uid.get(uid) == (node, request):
-            return
-        self.release(uid)
-        self._by_uid[uid] = node, request
-        add(self._by_node.setdefault(node, {}), request.items)
-        if node in self.table.row_of:
-            add(self._allocated, request.items)
+    def put(self, uid: str, pod: Foreign) -> None:
+        """Such a pod has a place, asks for another amount there, or has ended."""
+        self.drop(uid)
+        self.pods[uid] = pod
+        if pod.request is not None:
+            add(self._by_node.setdefault(pod.node, {}), pod.request.items)
+            if pod.node in self.table.row_of:
+                add(self._allocated, pod.request.items)
 
-    def release(self, uid: str) -> None:
-        """It has ended, or is gone."""
-        found = self._by_uid.pop(uid, None)
-        if found is None:
+    def drop(self, uid: str) -> None:
+        """It is gone."""
+        pod = self.pods.pop(uid, None)
+        if pod is None or pod.request is None:
             return
-        node, request = found
-        subtract(self._by_node[node], request.items)
-        if not any(self._by_node[node].values()):
-            del self._by_node[node]
-        if node in self.table.row_of:
-            subtract(self._allocated, request.items)
+        subtract(self._by_node[pod.node], pod.request.items)
+        if not any(self._by_node[pod.node].values()):
+            del self._by_node[pod.node]
+        if pod.node in self.table.row_of:
+            subtract(self._allocated, pod.request.items)
 
     def left(self) -> Vector:
         """Return what of the nodes queues can have; a resource of which nothing is left is named still."""
@@ -86,7 +94,6 @@ class Pods:
     """All pods that are known, by uid."""
 
     scheduling_queue: SchedulingQueue
-    versions: Versions
     problems: dict[str, str]
     ledger: Ledger
     classes: Classes
@@ -104,8 +111,6 @@ class Pods:
     """Pods dropped since the tables were last made anew."""
     refused: dict[str, Task] = field(default_factory=dict)
     """By uid pods that their nodes refused for the cards that they were to have, and that a controller makes anew."""
-    _strangers: dict[str, str] = field(default_factory=dict)
-    """Placed pods that are not ours: uid to namespace/name."""
     _namesakes: dict[str, dict[str, tuple[Pod, float]]] = field(default_factory=dict)
     """Uid to the pods that bear it though it belongs to another, by namespace/name, with the time they were seen."""
 
@@ -117,20 +122,21 @@ class Pods:
             self.groups.served_elsewhere(pod)
         if not ours and not pod.spec.node_name:
             return
-        owner = self._owner(meta.uid)
-        if owner and owner != pod.key:
-            self.problems[f"Pod {pod.key}"] = f"its uid {meta.uid} belongs to pod {owner}; it is left alone"
+        task, version = self.tasks.get(meta.uid), number_of(meta)
+        known = task or self.elsewhere.pods.get(meta.uid)
+        if known is not None and known.key != pod.key:
+            self.problems[f"Pod {pod.key}"] = f"its uid {meta.uid} belongs to pod {known.key}; it is left alone"
             self._put_namesake(pod, now)
             return
-        if self.versions.stale(meta):
-            return
-        task = self.tasks.get(meta.uid)
-        if not ours and not owner:
-            self._strangers[intern(meta.uid)] = pod.key
+        if known is not None and 0 < version <= known.version:
+            return  # watches repeat themselves
         status, kind = task_status(pod), self.classes.kind(pod)
-        if task is None and not ours:
-            self._count_elsewhere(pod, kind, status)
-        if owner:
+        if task is not None:
+            task.version = version or task.version
+        elif not ours:
+            request = None if status in DONE_STATUSES else kind.request
+            self.elsewhere.put(intern(meta.uid), Foreign(pod.key, version, intern(pod.spec.node_name), request))
+        if known is not None:
             status = self.terminating.seen(meta.uid, status)
             if status is not Status.PENDING:
                 self.nominations.claimant_gone(meta.uid)  # it needs a place no more, or has one
@@ -146,7 +152,7 @@ class Pods:
             self._hold(pod, kind, status)
         if status is Status.RELEASING:
             grace = (meta.deletion_grace_period_seconds or 0) + self.scheduling_queue.patience.leaving
-            self.terminating.expected(meta.uid, now + grace)
+            self.ledger.expect_gone(meta.uid, now + grace)
 
     def drop(self, pod: Pod) -> None:
         """A pod is gone. Only the uid counts: a successor of the same name is somebody else."""
@@ -160,14 +166,11 @@ class Pods:
         task = self.tasks.get(uid)
         self.nominations.claimant_gone(uid)
         self.bookings.release(uid)
-        self.ledger.unpipeline(uid)
         self.ledger.device_claims.forget_pod(uid)
         if not self.ledger.device_claims.reserved_for(uid):
             self.nominations.left(uid)  # else its devices are not free before its claims say so
         self.terminating.gone(uid)
-        self.versions.forget(uid)
-        self._strangers.pop(uid, None)
-        self.elsewhere.release(uid)
+        self.elsewhere.drop(uid)
         self.refused.pop(uid, None)
         if task is not None:
             del self.tasks[uid]
@@ -181,19 +184,13 @@ class Pods:
                 self.scheduling_queue.changed(job)
                 self.groups.drop_if_empty(job)
         self._gone += 1
-        if self._gone > self.tidied_after + len(self.versions) // 2:
+        if self._gone > self.tidied_after + (len(self.tasks) + len(self.elsewhere.pods)) // 2:
             self._gone = 0
             self._tidy()
         for other, now in list(self._namesakes.get(uid, {}).values()):  # the first of them is the owner now
             self._drop_namesake(uid, other.key)
             self.problems.pop(f"Pod {other.key}", None)
             self.put(other, now)
-
-    def _count_elsewhere(self, pod: Pod, kind: Kind, status: Status) -> None:
-        if status in DONE_STATUSES:
-            self.elsewhere.release(pod.metadata.uid)
-        else:
-            self.elsewhere.hold(pod.metadata.uid, intern(pod.spec.node_name), kind.request)
 
     def _hold(self, pod: Pod, kind: Kind, status: Status) -> None:
         if pod.spec.node_name and status not in DONE_STATUSES:
@@ -208,8 +205,8 @@ class Pods:
 
     def _owner(self, uid: str) -> str:
         """Namespace and name of the pod that this uid means; empty when it is not known."""
-        task = self.tasks.get(uid)
-        return task.key if task is not None else self._strangers.get(uid, "")
+        known = self.tasks.get(uid) or self.elsewhere.pods.get(uid)
+        return "" if known is None else known.key
 
     def _put_namesake(self, pod: Pod, now: float) -> None:
         """It is not placed. Where it runs already its node is charged for it, under a uid of our own making."""
@@ -228,10 +225,9 @@ class Pods:
     def _tidy(self) -> None:
         """Make the tables of pods anew: with 50,000 bound pods they would be 12 MiB more after 40,000 more have come and gone."""
         repack(self.tasks)
-        repack(self._strangers)
-        self.versions.tidy()
+        repack(self.elsewhere.pods)
         self.groups.tidy()
-        self.bookings.tidy()
+        self.ledger.tidy()
 
     def _has_its_place(self, task: Task, pod: Pod, kind: Kind) -> bool:
         """Return whether a place was assumed or nominated for a pod that is told to wait: a stale event must not undo that
@@ -320,6 +316,7 @@ class Pods:
             role=meta.annotations.get(TASK_SPEC) or meta.labels.get(TASK_SPEC, ""),
             owner=next((intern(owner.uid) or "?" for owner in meta.owner_references if owner.controller), ""),
             index=name_index(meta.name),
+            version=number_of(meta),
         )
         self.tasks[meta.uid] = task
         return task
@@ -334,15 +331,25 @@ class Pods:
                 if task.job is not None:
                     self.scheduling_queue.activate(task.job)
 
+    def _sort(self, tasks: Iterable[Task]) -> None:
+        """Those of these pods that wait may be of another class than before."""
+        for task in list(tasks):
+            before = task.cls
+            if task.pod is not None:
+                self._reclass(task, task.pod)
+            if task.job is not None and task.cls is not before:
+                self.scheduling_queue.activate(task.job)
+
     def reclass_placed(self) -> None:
         """The device types are others: what pods hold that were placed before is charged by what it is now known to be."""
         known: dict[Hashable, PodClass] = {}
         for task in self.tasks.values():
-            pod = self.bookings.assignments.pod(task.uid, task.node) if task.pod is None else None
-            if pod is not None and task.job is not None:
+            placement = self.ledger.placements.get(task.uid) if task.pod is None else None
+            pod = None if placement is None else self.bookings.assignments.pod(placement)
+            if placement is not None and pod is not None and task.job is not None:
                 cls = self.classes.again(task.cls, pod, known)
                 task.cls.users, cls.users = task.cls.users - 1, cls.users + 1
-                task.job.recharge(task, self.charges.of(cls, self.ledger.placements[task.uid].allocations), cls)
+                task.job.recharge(task, self.charges.of(cls, placement.allocations), cls)
                 self.bookings.charge_claims(task)
 
     def claims_changed(self, uids: Iterable[str]) -> None:
@@ -375,22 +382,15 @@ class Pods:
         if not images.counted:
             return
         self.classes.mind_images(fresh)
-        for job in self.groups.jobs.values():
-            for task in list(job.pending.values()):
-                if task.pod is not None and not fresh.isdisjoint(images_of(task.pod.spec)):
-                    self._reclass(task, task.pod)
-                    self.scheduling_queue.activate(job)
+        self._sort(
+            task for task in self.tasks.values() if task.pod is not None and not fresh.isdisjoint(images_of(task.pod.spec))
+        )
 
     def sort_by_policies(self) -> None:
         """Queues name other card policies, or jobs stand in others: their pods that wait choose otherwise."""
         repoliced, self.groups.repoliced = self.groups.repoliced, {}
         for job in repoliced:
-            for task in list(job.pending.values()):
-                if task.pod is not None:
-                    before = task.cls
-                    self._reclass(task, task.pod)
-                    if task.cls is not before:
-                        self.scheduling_queue.activate(job)
+            self._sort(job.pending.values())
 
     def sort_by_workloads(self) -> None:
         """Services or controllers came, went or select others: pods there that wait may be spread otherwise."""
@@ -398,12 +398,7 @@ class Pods:
         stale, workloads.stale = workloads.stale, set()
         if not workloads.counted:
             return
-        for task in self.tasks.values():
-            if task.pod is not None and task.namespace in stale:
-                before = task.cls
-                self._reclass(task, task.pod)
-                if task.job is not None and task.cls is not before:
-                    self.scheduling_queue.activate(task.job)
+        self._sort(task for task in self.tasks.values() if task.namespace in stale)
 
     def _reclass(self, task: Task, pod: Pod, kind: Kind | None = None) -> None:
         """A pending pod may change what it asks for (annotations, gates, tolerations)."""

@@ -43,6 +43,8 @@ class QueueRecord:
     parent: str = ""
     created: float = 0.0
     uid: str = ""
+    object_version: int = 0
+    """The resource version of its object as last seen."""
     state: str = ""
     reclaimable: bool = True
     capability: Vector = field(default_factory=dict)
@@ -136,7 +138,7 @@ class QueueRecord:
     def forget(self) -> None:
         """Its object is gone: nothing that it said holds any more, for the jobs that are left in it least of all."""
         self.version += 1
-        self.present, self.meaning, self.written = False, None, None
+        self.present, self.meaning, self.written, self.object_version = False, None, None, 0
         self.parent, self.state, self.problem = "", "", ""
         self.capability, self.guarantee, self.deserved = {}, {}, {}
         self.one_by_one, self.hierarchy, self.misplaced = False, None, ""

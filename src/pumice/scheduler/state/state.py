@@ -11,7 +11,7 @@ from typing import Any
 
 from pumice.devices.protocol import DeviceSharing
 from pumice.devices.settings import Settings
-from pumice.effects.object_cache import UidTracker, Versions
+from pumice.effects.object_cache import UidTracker
 from pumice.scheduler.state.bookings import Bookings
 from pumice.scheduler.state.budgets import Budgets, Quotas
 from pumice.scheduler.state.classes import Classes, PodClass
@@ -40,7 +40,7 @@ class State:
         implicit_groups: bool = True, names_groups: bool = False,
     ) -> None:  # fmt: skip
         self.problems: dict[str, str] = {}
-        self.uids, versions, tasks = UidTracker(), Versions(), dict[str, Task]()
+        self.uids, tasks = UidTracker(), dict[str, Task]()
         self.ledger, self.classes, self.volumes, self.settings = Ledger(), Classes(), Volumes(), Settings()
         """``settings``: the arguments of deviceshare, how much the cards' score counts between nodes."""
         self.shards = Shards(self.ledger.table)
@@ -55,7 +55,7 @@ class State:
         self.moves = Moves(self.ledger, self.scheduling_queue, self.nominations)
         self.held_places = HeldPlaces(self.ledger, self.scheduling_queue, self.problems, tasks)
         self.groups = Groups(
-            self.scheduling_queue, self.uids, versions, self.problems, default_queue, implicit_groups, names_groups,
+            self.scheduling_queue, self.uids, self.problems, default_queue, implicit_groups, names_groups,
         )  # fmt: skip
         self.quotas = Quotas(self.scheduling_queue)
         self.hyper_nodes = HyperNodes(self.scheduling_queue, self.ledger, self.problems)
@@ -64,7 +64,7 @@ class State:
             self.hyper_nodes.nodes_changed, self.shards.seen, self.held_places.put,
         )  # fmt: skip
         self.pods = Pods(
-            self.scheduling_queue, versions, self.problems, self.ledger, self.classes, self.charges, self.groups, self.bookings,
+            self.scheduling_queue, self.problems, self.ledger, self.classes, self.charges, self.groups, self.bookings,
             self.nominations, self.terminating, tasks, scheduler_names, self.elsewhere,
         )  # fmt: skip
         self.device_claims.changed, self.device_claims.freed = self.pods.claims_changed, self.pods.claims_freed

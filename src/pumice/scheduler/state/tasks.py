@@ -274,6 +274,8 @@ class TaskRecord(Struct, eq=False):
     queue: str = ""
     """The queue that its annotation names: its job's, where no PodGroup says otherwise."""
     index: int = -1
+    version: int = 0
+    """Its resource version as last seen: watches repeat themselves."""
     status: Status = Status.PENDING
     node: str = ""
     error: Reason | None = None

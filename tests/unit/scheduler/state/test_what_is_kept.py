@@ -34,8 +34,9 @@ def running(name: str, where: str = "n1", asks: int = 3000, **more: Any) -> dict
 def test_of_a_placed_pod_the_annotations_that_tell_of_cards_are_kept_and_its_containers_are_shared() -> None:
     world = World()
     world.add(node("n1", cards=1, mib=8000), running("a"), running("b"))
-    assignments = world.engine.state.bookings.assignments
-    a, b = (assignments.pod(world.pods[f"default/{name}"]["metadata"]["uid"], "n1") for name in "ab")
+    state = world.engine.state
+    placed = (state.ledger.placements[world.pods[f"default/{name}"]["metadata"]["uid"]] for name in "ab")
+    a, b = map(state.bookings.assignments.pod, placed)
     assert a is not None
     assert b is not None
     assert set(a.metadata.annotations) == {"volcano.sh/vgpu-node", "volcano.sh/vgpu-ids-new"}
@@ -93,7 +94,7 @@ def test_a_pod_that_says_nothing_of_cards_is_not_kept() -> None:
     plain = pod("plain", cpu="1", nodeName="n1", annotations={"volcano.sh/vgpu-ids-new": "GPU-n1-0,NVIDIA,1,1:"})
     silent = pod("silent", mib=3000, nodeName="n1", annotations={"prometheus.io/scrape": "true", "note": "x"})
     world.add(node("n1", cards=1), plain, silent)
-    assert len(world.engine.state.bookings.assignments) == 0
+    assert [placement.told for placement in world.engine.state.ledger.placements.values()] == [None, None]
 
 
 def test_pods_seen_before_their_node_and_its_cards_are_charged_when_these_come() -> None:
@@ -193,5 +194,5 @@ def test_tables_are_made_anew_after_many_pods_without_losing_any() -> None:
     state = world.engine.state
     assert fingerprint(state.ledger) == before
     assert [task.name for task in state.tasks.values()] == ["stays"]
-    assert [len(state.jobs), len(state.queues["default"].jobs), len(state.bookings.assignments)] == [1, 1, 1]
+    assert [len(state.jobs), len(state.queues["default"].jobs), len(state.ledger.placements)] == [1, 1, 1]
     assert fingerprint(world.restarted().state.ledger) == before
