@@ -19,7 +19,7 @@ from pumice.devices.registry import settings_from
 from pumice.model.cards import Allocation
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
-from pumice.scheduler.state.device_table import NodeDevices
+from pumice.scheduler.state.node_devices import NodeDevices
 from pumice.wire import names
 from pumice.wire.device_config_text import parse_device_config
 from pumice.wire.node_lock import parse_lock

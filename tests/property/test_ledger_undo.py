@@ -107,7 +107,7 @@ STEPS = st.lists(
 
 
 def gangs_in_two_queues(slots: bool, bound: list[int], going: int) -> World:
-    """Some pods run and the first of them are going; a gang waits in each queue, and one lacks members. One pod is hopeless."""
+    """Some pods run and the first of them are going; a gang waits in each queue, and one lacks members. One pod fits nowhere."""
     world = world_of(slots)
     shapes = SLOT_SHAPES if slots else VGPU_SHAPES
     world.add(queue("parent", capability={"cpu": "12"}), queue("q1", parent="parent", capability={"cpu": "9"}), queue("q2"))
@@ -120,10 +120,10 @@ def gangs_in_two_queues(slots: bool, bound: list[int], going: int) -> World:
     world.add(group("a", minimum=2, queue="q1"), group("b", minimum=2, queue="q2"), group("lacks", minimum=3, queue="q2"))
     for gang, size in (("a", 4), ("b", 3), ("lacks", 2)):
         world.add(*(pod(f"{gang}{i}", group=gang, **shapes[i % len(shapes)]) for i in range(size)))
-    world.add(pod("hopeless", group="b", cpu="1"))
+    world.add(pod("unresolvable", group="b", cpu="1"))
     for task in world.engine.state.tasks.values():
-        if task.name == "hopeless" and task.job is not None:
-            task.job.set_hopeless(task, True)
+        if task.name == "unresolvable" and task.job is not None:
+            task.job.set_unresolvable(task, True)
     engine = world.engine
     for plugin in engine.framework.plugins:
         plugin.open(Cycle(engine.state, engine.framework, engine.placer, world.now, ""))
@@ -134,7 +134,7 @@ def whole_picture(world: World) -> Any:
     """The books, and of pods, jobs and queues what is counted or summed; what the queues' limits say to it."""
     state = world.engine.state
     pods = {
-        task.key: (task.status, task.node, task.charged, task.hopeless, task.key in {t.key for t in task.job.pending.values()})
+        task.key: (task.status, task.node, task.charged, task.unresolvable, task.uid in task.job.pending)
         for task in state.tasks.values()
         if task.job is not None
     }

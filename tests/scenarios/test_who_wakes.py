@@ -446,11 +446,11 @@ def test_a_pod_that_no_node_can_ever_hold_stays_so_while_others_have_what_it_ask
     world.add(pod("never", containers=containers))
     world.settle()
     never = world.engine.state.tasks[world.pods["default/never"]["metadata"]["uid"]]
-    assert world.engine.placer.hopeless(never.cls)
+    assert world.engine.placer.unresolvable(never.cls)
     world.add(*(pod(f"half-{at}", mib=1000, cores=100) for at in range(2)))
     world.settle()
     assert "Insufficient volcano.sh/vgpu-cores" in world.engine.placer.why(never.cls).text
-    assert world.engine.placer.hopeless(never.cls)
+    assert world.engine.placer.unresolvable(never.cls)
     world.add(node("n2", cards=3, mib=8000))
     world.settle()
     assert world.node_of("never") == "n2"

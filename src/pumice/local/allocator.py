@@ -22,7 +22,7 @@ from pumice.model.cards import Allocation, Card, ContainerDevice, Mode, Usage
 from pumice.model.errors import BadInput
 from pumice.model.refusal import Refusal
 from pumice.ports.cards import CardFacts
-from pumice.scheduler.state.device_table import NodeDevices
+from pumice.scheduler.state.node_devices import NodeDevices
 from pumice.wire import names
 from pumice.wire.objects import Container, Meta, Node, Pod, PodSpec, Resources, convert
 

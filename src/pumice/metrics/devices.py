@@ -15,8 +15,8 @@ from pumice.devices.protocol import Series
 from pumice.metrics.text import alike, also, escape, head, labels_text, last, line
 from pumice.model.cards import Usage
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.state.device_table import NodeDevices
 from pumice.scheduler.state.jobs import Task
+from pumice.scheduler.state.node_devices import NodeDevices
 
 ENDINGS = (
     ("_memory_limit", "Registered memory of a card"),

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pumice.devices.protocol import DeviceSharing
 from pumice.model.cards import Card, Usage
 from pumice.scheduler.engine import Engine
-from pumice.scheduler.state.device_table import NodeDevices
 from pumice.scheduler.state.jobs import Status, Task
 from pumice.scheduler.state.ledger import GOING, Placement
+from pumice.scheduler.state.node_devices import NodeDevices
 from pumice.scheduler.state.resources import amount_text, dimension_order
 from pumice.web.values import (
     Amount,

@@ -102,7 +102,7 @@ def _conditions(job: Job, tables: Mapping[str, Mapping[str, Json]], now: float) 
     found = {}
     for task in job.pending.values():
         pod = tables["Pod"].get(task.key)
-        if pod is None or task.gated or task.puzzling or task.backoff.until > now or task.status is not Status.PENDING:
+        if pod is None or task.gated or task.unexplained or task.backoff.until > now or task.status is not Status.PENDING:
             continue
         reported = [
             c

@@ -210,7 +210,7 @@ class _Search:
             tier = highest_tier(requested, self.tree)
             if isinstance(tier, str):
                 for task in tasks:
-                    task.puzzling, task.error = False, by_nodes(tier)
+                    task.unexplained, task.error = False, by_nodes(tier)
                 return False
             around = self._ranked(_around(self.tree, tier, _rows(self.cycle, self.members[key]), domain), tasks)
 
@@ -263,7 +263,7 @@ class _Search:
         if not self.cycle.framework.job_ready(self.job):
             self.job.refusal = said
         for task in self.tasks:
-            task.puzzling, task.error, task.trial = False, said, None
+            task.unexplained, task.error, task.trial = False, said, None
 
 
 def _rows(cycle: Cycle, tasks: Iterable[Task]) -> frozenset[int]:

@@ -106,7 +106,7 @@ class Cost:
 
 
 def cost_of(cycle: Cycle, task: Task, may: May) -> Cost | None:
-    """None for a pod whose class says all that it costs."""
+    """Return the judge of its costs; None for a pod whose class says all that it costs."""
     return Cost(cycle, task, may) if task.cls.quota_known_late or task.cls.device_claims else None
 
 

@@ -44,7 +44,7 @@ def activate(cycle: Cycle) -> None:
         state.pods.sort_by_images()
     state.scheduling_queue.take_reserved()
     _offer_gains(cycle)
-    _hope(cycle)
+    _look_at_nodes_again(cycle)
     sharding.look_again(cycle)
     admit(cycle)
     hand_over(cycle)
@@ -77,15 +77,15 @@ def _offer_gains(cycle: Cycle) -> None:
     scheduling_queue.offer(placer.news, placer.is_unschedulable, lambda: cycle.past(begin, 0.25))
 
 
-def _hope(cycle: Cycle) -> None:
+def _look_at_nodes_again(cycle: Cycle) -> None:
     """Count the pods again as asking for a share that nodes, which changed, may hold after all."""
     changed = cycle.state.scheduling_queue.nodes_changed(cycle.state.ledger.table.version)
     for queue in queues(cycle):
         for job in queue.active if changed else queue.active.fresh:
             if job.runnable < len(job.pending):
                 for task in job.pending.values():
-                    if task.hopeless and not cycle.placer.hopeless(task.cls):
-                        job.set_hopeless(task, False)
+                    if task.unresolvable and not cycle.placer.unresolvable(task.cls):
+                        job.set_unresolvable(task, False)
 
 
 # -- close: what was held on trial is let go, and each tried job goes to its state in the scheduling queue -------------
@@ -151,11 +151,11 @@ def _verdict(cycle: Cycle, job: Job, found: Attempt) -> tuple[QueueEvent, Hint] 
     if not pending and not job.is_pending():
         return _nothing_to_try(job), NO_HINT
     cycle.state.scheduling_queue.bound_inqueue(job, cycle.now)
-    hoping = [t for t in pending if not never(t)]
-    if pending and not hoping:
+    possible = [t for t in pending if not never(t)]
+    if pending and not possible:
         return QueueEvent.INVALID, NO_HINT
-    classes = tuple(cls for cls in dict.fromkeys(t.cls for t in hoping) if cycle.placer.is_unschedulable(cls))
-    nowhere = all(t.cls in classes and not t.awaits_queue for t in hoping)
+    classes = tuple(cls for cls in dict.fromkeys(t.cls for t in possible) if cycle.placer.is_unschedulable(cls))
+    nowhere = all(t.cls in classes and not t.awaits_queue for t in possible)
     if found.postponed:
         return None
     reserved = job in cycle.state.scheduling_queue.reserved
@@ -164,10 +164,10 @@ def _verdict(cycle: Cycle, job: Job, found: Attempt) -> tuple[QueueEvent, Hint] 
         return QueueEvent.PART_PLACED if reserved else QueueEvent.UNPLACED, Hint(_again(cycle, job), released=True)
     if any(t.backoff.until > cycle.now for t in pending):
         return QueueEvent.WRITE_REFUSED, Hint(min(t.backoff.until for t in pending if t.backoff.until > cycle.now))
-    if not hoping:
+    if not possible:
         return _nothing_to_try(job), NO_HINT
     if nowhere:
-        if cycle.preempts and not all(t.hopeless for t in hoping):  # who may go changes without anything being released
+        if cycle.preempts and not all(t.unresolvable for t in possible):  # who may go changes without anything being released
             return QueueEvent.UNPLACED, Hint(cycle.now + PREEMPTION_RETRY, released=True, classes=classes)
         return QueueEvent.UNPLACED, Hint(classes=classes)
     if cycle.out_of_time() and not found.finished:

@@ -18,8 +18,8 @@ from pumice.scheduler.cycle.cycle import Cycle
 from pumice.scheduler.plugins.contract import Part
 from pumice.scheduler.state.cards import DeviceTable
 from pumice.scheduler.state.classes import PodClass
-from pumice.scheduler.state.device_table import NodeDevices
 from pumice.scheduler.state.jobs import Job, Task
+from pumice.scheduler.state.node_devices import NodeDevices
 from pumice.scheduler.state.scheduling_queue import QueueEvent
 from pumice.scheduler.state.shards import ShardCapacity
 from pumice.scheduler.state.tasks import Status, by_gang

@@ -32,7 +32,7 @@ class Before(NamedTuple):
     status: Status
     node: str
     charged: Vector | None
-    hopeless: bool
+    unresolvable: bool
     shared_claims: tuple[Part, ...] = ()
 
 
@@ -89,7 +89,7 @@ class Statement:
         before = _before(task)
         receipt = self.state.ledger.reserve(self._placement(task, choice))
         self._charge(task, choice)
-        _move(task, Status.ALLOCATED, choice.node, hopeless=False)
+        _move(task, Status.ALLOCATED, choice.node, unresolvable=False)
         self.steps.append(Place(task, receipt, before, choice))
         self.framework.placed(task)
 
@@ -98,16 +98,16 @@ class Statement:
         for step in self.steps:
             if isinstance(step, Place):
                 self.state.nominations.put_by(step.task)
-                _move(step.task, Status.PIPELINED, step.choice.node, hopeless=step.before.hopeless)
+                _move(step.task, Status.PIPELINED, step.choice.node, unresolvable=step.before.unresolvable)
                 step.task.shared_claims = step.before.shared_claims
                 step.task.charged = step.before.charged  # now that its queue has back what it was charged for these cards
 
     def take_up(self, task: Task, choice: Choice) -> None:
         """Give a pod the place that is kept for it and that nobody has to leave first."""
-        before = Before(Status.PENDING, "", None, task.hopeless)
+        before = Before(Status.PENDING, "", None, task.unresolvable)
         receipt = self.state.nominations.take_up(task)
         self._charge(task, choice)
-        _move(task, Status.ALLOCATED, choice.node, hopeless=False)
+        _move(task, Status.ALLOCATED, choice.node, unresolvable=False)
         self.steps.append(Place(task, receipt, before, choice))
         self.framework.placed(task)
 
@@ -115,7 +115,7 @@ class Statement:
         """Nominate a pending pod for a place that is not free yet."""
         before = _before(task)
         receipt = self.state.ledger.pipeline(self._placement(task, choice))
-        _move(task, Status.PIPELINED, choice.node, hopeless=task.hopeless)
+        _move(task, Status.PIPELINED, choice.node, unresolvable=task.unresolvable)
         self.steps.append(Nomination(task, receipt, before, choice))
         self.framework.placed(task)
 
@@ -125,7 +125,7 @@ class Statement:
         receipt = None if task.status is Status.ALLOCATED else self.state.ledger.terminate(task.uid)
         if receipt is None:
             return False
-        _move(task, Status.RELEASING, task.node, hopeless=task.hopeless)
+        _move(task, Status.RELEASING, task.node, unresolvable=task.unresolvable)
         self.steps.append(Evict(task, receipt, before, reason))
         self.evicts += 1
         return True
@@ -139,7 +139,7 @@ class Statement:
             return
         before = None if task is None else _before(task)
         if task is not None:
-            _move(task, Status.RELEASING, task.node, hopeless=task.hopeless)
+            _move(task, Status.RELEASING, task.node, unresolvable=task.unresolvable)
         self.steps.append(Lift(task, receipt, before))
 
     def take_back(self, step: Step) -> None:
@@ -175,7 +175,7 @@ class Statement:
         task, before = step.task, step.before
         if task is None or before is None:
             return
-        _move(task, before.status, before.node, hopeless=before.hopeless)
+        _move(task, before.status, before.node, unresolvable=before.unresolvable)
         if isinstance(step, Place | Nomination):
             self.framework.removed(task)
         task.charged, task.shared_claims = before.charged, before.shared_claims
@@ -194,11 +194,11 @@ def _serial(step: Step) -> int:
 
 
 def _before(task: Task) -> Before:
-    return Before(task.status, task.node, task.charged, task.hopeless, task.shared_claims)
+    return Before(task.status, task.node, task.charged, task.unresolvable, task.shared_claims)
 
 
-def _move(task: Task, status: Status, node: str, *, hopeless: bool) -> None:
+def _move(task: Task, status: Status, node: str, *, unresolvable: bool) -> None:
     task.node = node
     if task.job is not None:
-        task.job.set_hopeless(task, hopeless)
+        task.job.set_unresolvable(task, unresolvable)
         task.job.move(task, status)

@@ -40,7 +40,7 @@ def close(cycle: Cycle) -> list[SchedulerEffect]:
             continue
         waiting, learnt = Waiting(job), cycle.attempt(job).learnt
         # Where no pod waits, the counts say it all.
-        known = (learnt or not job.pending) and not any(task.puzzling for task in job.pending.values())
+        known = (learnt or not job.pending) and not any(task.unexplained for task in job.pending.values())
         if learnt:
             _never(cycle, job)
         if job in cycle.gangs:
@@ -104,7 +104,7 @@ def _tasks(cycle: Cycle, job: Job, waiting: Waiting) -> list[SchedulerEffect]:
     found: list[SchedulerEffect] = []
     queue = cycle.state.scheduling_queue
     for task in job.tasks.values():
-        if task.gated or task.puzzling or task.status not in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED):
+        if task.gated or task.unexplained or task.status not in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED):
             continue
         if task.backoff.until > cycle.now and waiting.refusal is None:
             continue  # its SchedulerError says more

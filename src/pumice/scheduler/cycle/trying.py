@@ -23,8 +23,8 @@ def refused(cycle: Cycle, task: Task, *, amid_gang: bool = False, among: Among |
     """No node took the pod; why is worked out later, once per class (``explain``), or at once while the rest of its
     gang holds the room that it lacks, and where its queue or its job have a say in where it may go."""
     if amid_gang or among is not None:
-        task.puzzling, task.error = False, by_nodes(cycle.placer.why(task.cls, among=among).text)
-        _despair(cycle, task, cycle.placer.hopeless(task.cls))
+        task.unexplained, task.error = False, by_nodes(cycle.placer.why(task.cls, among=among).text)
+        _note_unresolvable(cycle, task, cycle.placer.unresolvable(task.cls))
         if not amid_gang:
             deallocate(cycle, task)
         return
@@ -38,17 +38,17 @@ def explain(cycle: Cycle) -> None:
     state, begin = cycle.state, cycle.tick()
     for cls in list(state.scheduling_queue.unexplained):
         tasks = state.scheduling_queue.take_unexplained(cls)
-        pending = [t for t in tasks if t.puzzling and t.status is Status.PENDING and t.job is not None]
+        pending = [t for t in tasks if t.unexplained and t.status is Status.PENDING and t.job is not None]
         if not pending:
             continue
         why = by_nodes(cycle.placer.why(cls).text)
-        hopeless = cycle.placer.hopeless(cls)
+        unresolvable = cycle.placer.unresolvable(cls)
         for task in pending:
-            task.puzzling, task.error = False, why
+            task.unexplained, task.error = False, why
             assert task.job is not None
             cycle.attempts[task.job].explained = True
             deallocate(cycle, task)
-            _despair(cycle, task, hopeless)
+            _note_unresolvable(cycle, task, unresolvable)
         if cycle.past(begin, 1 / 3):
             return
 
@@ -83,18 +83,18 @@ def _ask_for_untried(cycle: Cycle) -> None:
     for job, found in cycle.attempts.items():
         if found.tried and not found.blocked and job.known:
             for task in job.pending.values():
-                untried = task.error is None and task.trial is None and not (task.gated or task.puzzling)
+                untried = task.error is None and task.trial is None and not (task.gated or task.unexplained)
                 if untried and cycle.placer.is_unschedulable(task.cls):
                     cycle.state.scheduling_queue.ask_why(task)
 
 
-def _despair(cycle: Cycle, task: Task, hopeless: bool) -> None:
+def _note_unresolvable(cycle: Cycle, task: Task, unresolvable: bool) -> None:
     """Let a pod that no node can ever hold keep nothing from others: neither a share of its queue nor its job's reservation."""
     job = task.job
-    if job is None or task.hopeless is hopeless:
+    if job is None or task.unresolvable is unresolvable:
         return
-    job.set_hopeless(task, hopeless)
-    if hopeless:
+    job.set_unresolvable(task, unresolvable)
+    if unresolvable:
         cycle.state.scheduling_queue.released()
         if job.stalled:
             cycle.state.scheduling_queue.end_inqueue(job)
@@ -203,7 +203,7 @@ def attempt(
             _too_dear(cycle, task, amounts)
         return Outcome.LEFT
     if task.role and task.role in failed_roles:
-        task.puzzling = False
+        task.unexplained = False
         task.error = by_nodes(f"Task {task.name} with role spec {task.role} has already predicated failed, skip")
         return Outcome.LEFT
     cost = cost_of(cycle, task, may)
@@ -234,7 +234,7 @@ def attempt(
 def _too_dear(cycle: Cycle, task: Task, amounts: Vector) -> None:
     job = task.job
     assert job is not None
-    task.error, task.puzzling = by_queue(queue_shortage(cycle, task, amounts)), False
+    task.error, task.unexplained = by_queue(queue_shortage(cycle, task, amounts)), False
     attempt = cycle.attempts[job]
     attempt.blocked = attempt.short_of_share = True
 

@@ -13,8 +13,8 @@ from pumice.devices.protocol import DeviceRequest, NodeCards
 from pumice.model.errors import BadInput
 from pumice.scheduler.engine import Engine
 from pumice.scheduler.plugins.shares import deserved_part
-from pumice.scheduler.state.device_table import NodeDevices
 from pumice.scheduler.state.jobs import ALLOCATED_STATUSES, Job, QueueState, Status, Task
+from pumice.scheduler.state.node_devices import NodeDevices
 from pumice.scheduler.state.resources import PODS, Vector, add, dimension_order, exceeded, subtract
 from pumice.scheduler.state.state import State
 from pumice.scheduler.state.waiting import Waiting

@@ -77,7 +77,7 @@ class Placer:
         self._kept = KeptClasses(state, self.evaluation)
         self._reported: tuple[tuple[PodClass, int, int, int, int, int], Why] | None = None
         self._reported_among: tuple[object, Why] | None = None
-        self._unschedulable, self._hopeless = state.scheduling_queue.unschedulable, state.scheduling_queue.hopeless
+        self._unschedulable, self._unresolvable = state.scheduling_queue.unschedulable, state.scheduling_queue.unresolvable
         self._looked_at: dict[PodClass, int] = {}
         """Searches by which classes with alternatives have looked for earlier ones since they were given a node."""
         self._no_future: dict[PodClass, int] = {}
@@ -282,7 +282,7 @@ class Placer:
         left = cls.base is not cls and seen[3] != now[3]
         if seen[0] == now[0] and not (came or storage or left):
             return True
-        if cls.base is cls and self.hopeless(cls):
+        if cls.base is cls and self.unresolvable(cls):
             return True
         changed = table.gains.since(seen[0])
         if cls.base is not cls:  # a pod that went or came may matter far from its node
@@ -313,7 +313,7 @@ class Placer:
         """Drop everything that is remembered (the configuration changed)."""
         self._kept.clear()
         self._unschedulable.clear()
-        self._hopeless.clear()
+        self._unresolvable.clear()
         self._no_future.clear()
         self._looked_at.clear()
         self._reported = self._reported_among = None
@@ -444,12 +444,12 @@ class Placer:
         ):
             return self._reported[1]
         why = why_not(self.state, self.framework, self.evaluation, cls, per_node=per_node)
-        if not self.hopeless(cls):  # while others have the room, by trial too, reasons that pass hide those that stay
-            self._hopeless.pop(cls, None)
+        if not self.unresolvable(cls):  # while others have the room, by trial too, reasons that pass hide those that stay
+            self._unresolvable.pop(cls, None)
         if why.final and why.nodes and not (cls.constraints.topological or cls.constraints.claims or cls.device_claims):
-            self._hopeless[cls] = self.state.ledger.table.version
-            if len(self._hopeless) > 100_000:
-                self._hopeless.pop(next(iter(self._hopeless)))
+            self._unresolvable[cls] = self.state.ledger.table.version
+            if len(self._unresolvable) > 100_000:
+                self._unresolvable.pop(next(iter(self._unresolvable)))
         self.still_holds(cls, why)
         return why
 
@@ -464,11 +464,11 @@ class Placer:
             self._reported_among = key, why
         return self._reported_among[1]
 
-    def hopeless(self, cls: PodClass) -> bool:
+    def unresolvable(self, cls: PodClass) -> bool:
         """Return whether no node can hold such a pod, whatever leaves, as far as its reasons were worked out for these nodes."""
         if cls.refusals or cls.request.refused:
             return True
-        return self._hopeless.get(cls) == self.state.ledger.table.version
+        return self._unresolvable.get(cls) == self.state.ledger.table.version
 
     def still_holds(self, cls: PodClass, why: Why) -> None:
         """The ledger is as it was when ``why`` was said: what an explanation tried since is taken back."""

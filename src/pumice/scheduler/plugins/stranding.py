@@ -33,7 +33,7 @@ from pumice.model.cards import Usage
 from pumice.scheduler.plugins.topology import node_affinity_met
 from pumice.scheduler.state.cards import DeviceTable
 from pumice.scheduler.state.classes import Constraints
-from pumice.scheduler.state.device_table import CardFacts
+from pumice.scheduler.state.node_devices import CardFacts
 from pumice.scheduler.state.nodes import Rows
 from pumice.scheduler.state.seen_shapes import Fitted
 from pumice.scheduler.state.state import State

@@ -117,7 +117,7 @@ class ActiveJobs(Generic[J]):
         self._holding.pop(job, None)
 
     def renew(self, job: J) -> None:
-        """Where it takes part, its place may be another one now."""
+        """Take note that its place, if it takes part, may be another one now."""
         if job in self.jobs:
             self.join(job)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.devices.protocol import Columns, Marks, WithoutConstraints
-from pumice.scheduler.state.device_table import CardFacts, CardUse, NodeDevices
+from pumice.scheduler.state.node_devices import CardFacts, CardUse, NodeDevices
 
 State = tuple[tuple[CardFacts, ...], tuple[CardUse, ...]]
 """Everything of a node's cards that the arrays hold, hashable."""
@@ -171,24 +171,24 @@ class NamedNodes:
         self.marks = 0
         """Pods on any node that carry a mark."""
 
-    def add(self, device_table: NodeDevices) -> None:
+    def add(self, node_devices: NodeDevices) -> None:
         """A node on which nothing is booked yet."""
         if self._cards is not None:
-            self._cards.update(dict.fromkeys(device_table.by_uuid, device_table.name))
+            self._cards.update(dict.fromkeys(node_devices.by_uuid, node_devices.name))
 
-    def forget(self, device_table: NodeDevices) -> None:
-        for marks in device_table.marks.values():
-            self.note(device_table, marks, -1)
+    def forget(self, node_devices: NodeDevices) -> None:
+        for marks in node_devices.marks.values():
+            self.note(node_devices, marks, -1)
         if self._cards is not None:
-            for uuid in device_table.by_uuid:
-                if self._cards.get(uuid) == device_table.name:
+            for uuid in node_devices.by_uuid:
+                if self._cards.get(uuid) == node_devices.name:
                     del self._cards[uuid]
 
-    def note(self, device_table: NodeDevices, marks: Marks, sign: int) -> None:
+    def note(self, node_devices: NodeDevices, marks: Marks, sign: int) -> None:
         """A pod with these marks came or went."""
         self.marks += sign
         if self._marked is not None:
-            _count(self._marked, device_table.name, marks, sign)
+            _count(self._marked, node_devices.name, marks, sign)
 
     @property
     def asked_for_marks(self) -> bool:
@@ -209,14 +209,14 @@ class NamedNodes:
 
     def _all_cards(self) -> dict[str, str]:
         if self._cards is None:
-            self._cards = {uuid: name for name, device_table in self._nodes.items() for uuid in device_table.by_uuid}
+            self._cards = {uuid: name for name, node_devices in self._nodes.items() for uuid in node_devices.by_uuid}
         return self._cards
 
     def _all_marked(self) -> dict[str | int, Counter[str]]:
         if self._marked is None:
             self._marked = {}
-            for name, device_table in self._nodes.items():
-                for marks in device_table.marks.values():
+            for name, node_devices in self._nodes.items():
+                for marks in node_devices.marks.values():
                     _count(self._marked, name, marks, 1)
         return self._marked
 

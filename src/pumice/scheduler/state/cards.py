@@ -27,7 +27,7 @@ from pumice.devices.protocol import (
 from pumice.model.cards import Allocation, Mode
 from pumice.model.refusal import FitError, Refusal
 from pumice.scheduler.state.card_states import CardStates, NamedNodes, State
-from pumice.scheduler.state.device_table import CardUse, NodeDevices
+from pumice.scheduler.state.node_devices import CardUse, NodeDevices
 
 _UNUSED: CardUse = (0, 0, 0, -1)
 ALIKE_KEPT = 2048

@@ -287,7 +287,7 @@ def _line(view: HyperNodeView, views: Mapping[str, HyperNodeView]) -> list[str]:
 
 
 def _tier_names(views: Iterable[HyperNodeView]) -> dict[str, int]:
-    """Where one name stands for several tiers, the lowest is meant, which promises the most."""
+    """Tiers by name; of several tiers of one name the lowest, which promises the most."""
     found: dict[str, int] = {}
     for view in views:
         name = view.hyper_node.spec.tier_name

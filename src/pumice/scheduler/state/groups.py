@@ -201,9 +201,9 @@ class Groups:
     problems: dict[str, str]
     default_queue: str = DEFAULT_QUEUE
     implicit_groups: bool = True
+    """Schedule a bare pod at once as a group of one, before any PodGroup exists for it."""
     names_groups: bool = False
-    """True where Bindings name the PodGroups that a controller makes for pods that name none: one write less for each."""
-    """True where a bare pod is scheduled at once as a group of one, before any PodGroup exists for it."""
+    """Let Bindings name the PodGroups that a controller makes for pods that name none: one write less for each."""
     jobs: dict[str, Job] = field(default_factory=dict)
     queues: dict[str, QueueState] = field(default_factory=dict)
     elsewhere: dict[str, set[str]] = field(default_factory=dict)

@@ -55,7 +55,7 @@ class HeldPlaces:
     """By node what was read and is not looked at yet."""
     _said: dict[str, str] = field(default_factory=dict)
     _first_end: float | None = inf
-    """None: to be looked up."""
+    """The earliest end of one of them; None: to be looked up."""
 
     def put(self, node: str, text: str) -> None:
         """A node says so; empty: nothing."""

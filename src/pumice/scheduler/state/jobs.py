@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -62,70 +62,7 @@ def counted(counts: tuple[int, ...], status: Status, sign: int) -> tuple[int, ..
     return found
 
 
-T = TypeVar("T", bound=TaskRecord)
-
 _ROLE_VALID = READY_STATUSES | {Status.PIPELINED, Status.PENDING}
-
-
-class Gang(Struct, Generic[T], eq=False, kw_only=True):
-    """The counts of a job. As Volcano pkg/scheduler/api/job_info.go has them, but a best-effort member counts when it has a
-    place, like any other: upstream
-    counts it while it is pending, and so binds a gang by halves where no node has room for one pod more."""
-
-    min_available: int = 1
-    role_minimum: dict[str, int] = msgspec.field(default_factory=nothing)
-    tasks: dict[str, T] = msgspec.field(default_factory=dict)
-    counts: tuple[int, ...] = NO_COUNTS
-    """Tasks by status."""
-    ready_count: int = 0
-    """Tasks that are bound, on their way, or have succeeded."""
-
-    def count(self, *statuses: Status) -> int:
-        return sum(self.counts[s] for s in statuses)
-
-    @property
-    def allocated_count(self) -> int:
-        return self.count(*ALLOCATED_STATUSES)
-
-    @property
-    def firm_count(self) -> int:
-        """Those of its ready tasks that no refused Binding takes away any more."""
-        return self.ready_count - self.counts[Status.BINDING] - self.counts[Status.ALLOCATED]
-
-    @property
-    def valid_count(self) -> int:
-        return self.ready_count + self.counts[Status.PIPELINED] + self.counts[Status.PENDING]
-
-    def is_ready(self) -> bool:
-        return self.ready_count >= self.min_available
-
-    def is_pipelined(self) -> bool:
-        return self.counts[Status.PIPELINED] + self.ready_count >= self.min_available
-
-    # -- roles -------------------------------------------------------------------------------------------------------
-
-    def role_counts(self, statuses: Iterable[Status], without: Collection[T] = ()) -> dict[str, int]:
-        wanted = frozenset(statuses)
-        found: dict[str, int] = {}
-        for task in self.tasks.values():
-            if task.status in wanted and task not in without:
-                found[task.role] = found.get(task.role, 0) + 1
-        return found
-
-    def _roles_hold(self, statuses: Iterable[Status], without: Collection[T] = ()) -> bool:
-        if not self.role_minimum or self.min_available < sum(self.role_minimum.values()):
-            return True
-        have = self.role_counts(statuses, without)
-        return all(have.get(role, 0) >= least for role, least in self.role_minimum.items())
-
-    def role_valid(self) -> bool:
-        return self._roles_hold(_ROLE_VALID)
-
-    def role_ready(self, without: Collection[T] = ()) -> bool:
-        return self._roles_hold(READY_STATUSES, without)
-
-    def role_pipelined(self) -> bool:
-        return self._roles_hold(READY_STATUSES | {Status.PIPELINED})
 
 
 # -- tasks, queues and jobs --------------------------------------------------------------------------------------------
@@ -150,7 +87,7 @@ class Task(TaskRecord):
         """Return what is known of how it came to be what it is, for whoever looks for an error."""
         job = "no job" if self.job is None else f"job {self.job.key}, {self.job.phase or 'new'}"
         known = {
-            "node": self.node, "gate": self.gate is not Gate.NONE and self.gate.name, "hopeless": self.hopeless,
+            "node": self.node, "gate": self.gate is not Gate.NONE and self.gate.name, "unresolvable": self.unresolvable,
             "tried": self.trial, "told": self.condition, "refused Bindings": self.backoff.times,
             "error": self.error and self.error.text,
         }  # fmt: skip
@@ -168,14 +105,14 @@ class QueueState(QueueRecord):
     waiters: dict[Job, None] = field(default_factory=dict)
     """Jobs with pending pods, in order of arrival."""
     changed: dict[QueueState, None] = field(default_factory=dict)
-    """Where it stands when what it holds or was promised has changed (``QueueTree.changed``)."""
+    """Place of queues of which what they hold or were promised has changed (``QueueTree.changed``)."""
 
     def stir(self) -> None:
         """Note that what it holds or was promised has changed."""
         self.changed[self] = None
 
 
-class Job(Gang[Task], eq=False):
+class Job(Struct, eq=False):
     """One PodGroup with its tasks. ``group`` is None while only its pods are known; then it counts as a group of one
     when ``implicit`` (bare pods) and does not take part otherwise."""
 
@@ -206,18 +143,74 @@ class Job(Gang[Task], eq=False):
     """Why the job as a whole was not tried; None when its pods were."""
     share: float = 0.0
     waits_since: float | None = None
-    """When it was created, by the clock of the cycles; None until somebody asks."""
+    """Time at which it was created, by the clock of the cycles; None until somebody asks."""
     inqueue: Vector = msgspec.field(default_factory=nothing)
     elastic: Vector = msgspec.field(default_factory=nothing)
     announced: tuple[str, str] = ("", "")
     scheduled_at: float = 0.0
-    """When its gang first stood."""
+    """Time at which its gang first stood."""
     backoff: Retry = NO_BACKOFF
     """It could not be bound as a whole, and is not tried before."""
     resting: bool = False
     whole: bool = False
     """All of its minimum had nodes at some time since this PodGroup was seen."""
     problem: str = ""
+    min_available: int = 1
+    role_minimum: dict[str, int] = msgspec.field(default_factory=nothing)
+    tasks: dict[str, Task] = msgspec.field(default_factory=dict)
+    counts: tuple[int, ...] = NO_COUNTS
+    """Tasks by status."""
+    ready_count: int = 0
+    """Tasks that are bound, on their way, or have succeeded."""
+
+    # -- the gang -------------------------------------------------------------------------------------------------
+    # As Volcano pkg/scheduler/api/job_info.go counts it, but a best-effort member counts when it has a place, like any other:
+    # upstream counts it while it is pending, and so binds a gang by halves where no node has room for one pod more.
+
+    def count(self, *statuses: Status) -> int:
+        return sum(self.counts[s] for s in statuses)
+
+    @property
+    def allocated_count(self) -> int:
+        return self.count(*ALLOCATED_STATUSES)
+
+    @property
+    def firm_count(self) -> int:
+        """Those of its ready tasks that no refused Binding takes away any more."""
+        return self.ready_count - self.counts[Status.BINDING] - self.counts[Status.ALLOCATED]
+
+    @property
+    def valid_count(self) -> int:
+        return self.ready_count + self.counts[Status.PIPELINED] + self.counts[Status.PENDING]
+
+    def is_ready(self) -> bool:
+        return self.ready_count >= self.min_available
+
+    def is_pipelined(self) -> bool:
+        return self.counts[Status.PIPELINED] + self.ready_count >= self.min_available
+
+    def role_counts(self, statuses: Iterable[Status], without: Collection[Task] = ()) -> dict[str, int]:
+        wanted = frozenset(statuses)
+        found: dict[str, int] = {}
+        for task in self.tasks.values():
+            if task.status in wanted and task not in without:
+                found[task.role] = found.get(task.role, 0) + 1
+        return found
+
+    def _roles_hold(self, statuses: Iterable[Status], without: Collection[Task] = ()) -> bool:
+        if not self.role_minimum or self.min_available < sum(self.role_minimum.values()):
+            return True
+        have = self.role_counts(statuses, without)
+        return all(have.get(role, 0) >= least for role, least in self.role_minimum.items())
+
+    def role_valid(self) -> bool:
+        return self._roles_hold(_ROLE_VALID)
+
+    def role_ready(self, without: Collection[Task] = ()) -> bool:
+        return self._roles_hold(READY_STATUSES, without)
+
+    def role_pipelined(self) -> bool:
+        return self._roles_hold(READY_STATUSES | {Status.PIPELINED})
 
     # -- membership and status ----------------------------------------------------------------------------------
 
@@ -309,17 +302,17 @@ class Job(Gang[Task], eq=False):
         pending, kept = task.status is Status.PENDING, task.let_in
         if pending and kept and gate is not Gate.OPENING and gate is not Gate.OPENED:
             self._keep(task, -1)
-        with self._turned(task, aside=gate is Gate.HELD or task.hopeless):
+        with self._turned(task, aside=gate is Gate.HELD or task.unresolvable):
             task.gate = gate
         if pending and task.let_in and not kept:
             self._keep(task, 1)
 
-    def set_hopeless(self, task: Task, hopeless: bool) -> None:
+    def set_unresolvable(self, task: Task, unresolvable: bool) -> None:
         """No node could ever hold one of its tasks, or some node could after all."""
-        if hopeless is task.hopeless:
+        if unresolvable is task.unresolvable:
             return
-        with self._turned(task, aside=task.gate is Gate.HELD or hopeless):
-            task.hopeless = hopeless
+        with self._turned(task, aside=task.gate is Gate.HELD or unresolvable):
+            task.unresolvable = unresolvable
 
     @contextmanager
     def _turned(self, task: Task, *, aside: bool) -> Iterator[None]:

@@ -410,7 +410,7 @@ class Pods:
             job.leave(task)
         task.cls.users -= 1
         cls.users += 1
-        task.cls, task.status, task.hopeless = cls, status, False
+        task.cls, task.status, task.unresolvable = cls, status, False
         placement = self.ledger.placements.get(task.uid)
         task.charged = self.charges.of(cls, placement.allocations) if placement is not None else None
         task.shared_claims = ()
@@ -424,7 +424,7 @@ class Pods:
         self._notice(bool(cls.constraints.anti_affinity or cls.constraints.preferred_pods))
 
     def _notice(self, minds: bool) -> None:
-        """Once somebody minds other pods' labels, labels must tell classes apart."""
+        """Let labels tell classes apart once somebody minds other pods' labels."""
         if minds and not self.classes.labels_matter:
             self.classes.mind_labels()
             self.reclass()

@@ -78,7 +78,7 @@ class QueueRecord:
     """The part of ``pending`` that cannot start, whatever is released: gated pods, pods that no node can hold, and gangs that
     lack members."""
     last_borrowed: int = 0
-    """When it last borrowed something beyond its share, as a count of all that was borrowed."""
+    """The last time that it borrowed something beyond its share, as a count of all that was borrowed."""
     best_effort: int = 0
     """Its pending pods that request nothing."""
     inqueue: Vector = field(default_factory=dict)

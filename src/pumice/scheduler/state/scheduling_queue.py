@@ -214,7 +214,7 @@ class SchedulingQueue:
     """Classes that fitted nowhere, with what they had seen by then (``Placer.is_unschedulable``)."""
     unschedulable_now: list[PodClass] = field(default_factory=list)
     """Those that became so in the running cycle."""
-    hopeless: dict[PodClass, int] = field(default_factory=dict)
+    unresolvable: dict[PodClass, int] = field(default_factory=dict)
     """Classes that no node can hold, whatever leaves, by the version of the nodes of which that was found."""
     dirty: dict[Job, None] = field(default_factory=dict)
     """Jobs whose status must be looked at when the cycle closes."""
@@ -240,7 +240,7 @@ class SchedulingQueue:
     _inqueue_until: dict[Job, float] = field(default_factory=dict)
     """Inqueue jobs that were tried in vain, and when the reservation of their minimum ends, where it does; the earliest first."""
     _cycle_at: float = FOR_EVER
-    """When time alone changes what some plugin says; plugins set it in each cycle."""
+    """Time at which some plugin says something else though nothing happens; plugins set it in each cycle."""
     _next_due: float = FOR_EVER
     """No job rests until an earlier time than this."""
     _released: bool = False
@@ -253,7 +253,7 @@ class SchedulingQueue:
     """Revision up to which gains have been offered to every unschedulable class."""
     _counted_nodes: int = 0
     """Version of the nodes at the last renewal."""
-    _hoped_nodes: int = -1
+    _resolved_nodes: int = -1
     """Version of the nodes when active jobs were last asked whether there is hope for their pods again."""
 
     # -- what has happened ----------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ class SchedulingQueue:
     def start_over(self, jobs: Collection[Job], patience: Patience) -> None:
         """Another configuration decides now: every job may try again."""
         self.patience, self._cycle_at, self._offered = patience, FOR_EVER, -1
-        for memory in (self._inqueue_until, self._put_off, self.unexplained, self.unschedulable, self.hopeless):
+        for memory in (self._inqueue_until, self._put_off, self.unexplained, self.unschedulable, self.unresolvable):
             memory.clear()
         self.reserved = {}
         for queue in {job.queue for job in jobs}:
@@ -375,8 +375,7 @@ class SchedulingQueue:
         self.reserved = rows
 
     def offer_elsewhere(self, seen: tuple[int, int, int, int]) -> None:
-        """Where storage or claims changed, or pods came or went that others select, activate the jobs that mind it and wait for a
-        time."""
+        """Activate the jobs that wait for a time and mind storage, claims or other pods, where such have changed."""
         before, self._elsewhere = self._elsewhere, seen
         minding = [] if before == seen else [
             job for job in self._timed
@@ -434,7 +433,7 @@ class SchedulingQueue:
 
     def ask_why(self, task: Task) -> None:
         """No node took the pod, and why is to be worked out."""
-        task.puzzling = True
+        task.unexplained = True
         self.unexplained.setdefault(task.cls, {})[task] = None
 
     def take_unexplained(self, cls: PodClass) -> Iterable[Task]:
@@ -447,7 +446,7 @@ class SchedulingQueue:
 
     def nodes_changed(self, version: int) -> bool:
         """Return whether nodes came, went or changed since this was asked last."""
-        before, self._hoped_nodes = self._hoped_nodes, version
+        before, self._resolved_nodes = self._resolved_nodes, version
         return before != version
 
     def put_off(self, job: Job) -> None:

@@ -141,7 +141,7 @@ class Yielding(Struct, frozen=True, cache_hash=True):
     cooldown: float = 0.0
     """It is not evicted within so many seconds after it started (plugin cdp)."""
     started: float = 0.0
-    """When that was; known only of pods that have a cooldown time."""
+    """Time of that; known only of pods that have a cooldown time."""
 
 
 USUAL: Final = Yielding()
@@ -188,7 +188,7 @@ class Moving(Struct, frozen=True):
     allowed: bool = True
     """Its annotation lets it be moved; what cannot be read does not."""
     checkpoint: str = ""
-    """When its work was last saved, as the annotation has it; a claim of the pod's owner."""
+    """Time at which its work was last saved, as the annotation has it; a claim of the pod's owner."""
 
 
 SILENT: Final = Moving()
@@ -227,7 +227,7 @@ class Gate(Enum):
 
 
 class Retry(Struct, frozen=True, gc=False):
-    """Until when something is not tried again, because the API server refused it ``times`` in a row."""
+    """A pause until something is tried again that the API server refused ``times`` in a row."""
 
     until: float = 0.0
     times: int = 0
@@ -261,7 +261,7 @@ class TaskRecord(Struct, eq=False):
     pod: Pod | None = None
     role: str = ""
     gate: Gate = Gate.NONE
-    hopeless: bool = False
+    unresolvable: bool = False
     """No node could ever hold it when its reasons were last worked out."""
     spared: bool = False
     """Its eviction was refused a moment ago: it is not told to go."""
@@ -269,7 +269,7 @@ class TaskRecord(Struct, eq=False):
     """The uid of the controller that makes it anew when it is gone; empty where there is none."""
     moving: Moving = SILENT
     started: float = 0.0
-    """When it started by its status; 0 where that does not say."""
+    """Time of its start by its status; 0 where that does not say."""
     nominated: str = ""
     queue: str = ""
     """The queue that its annotation names: its job's, where no PodGroup says otherwise."""
@@ -280,7 +280,7 @@ class TaskRecord(Struct, eq=False):
     node: str = ""
     error: Reason | None = None
     """Why it was not placed, in this or an earlier cycle; None when never tried."""
-    puzzling: bool = False
+    unexplained: bool = False
     """It fitted nowhere and ``error`` does not say yet why."""
     trial: tuple[Status, str] | None = None
     condition: tuple[str, str] | None = None
@@ -329,7 +329,7 @@ class TaskRecord(Struct, eq=False):
     @property
     def aside(self) -> bool:
         """Return whether it cannot start now, whatever is released."""
-        return self.gate is Gate.HELD or self.hopeless
+        return self.gate is Gate.HELD or self.unresolvable
 
     @property
     def best_effort(self) -> bool:

@@ -16,7 +16,7 @@ from pumice.effects.vocabulary import QueueAllocated
 from pumice.model.cards import Allocation, Card, ContainerDevice
 from pumice.scheduler.state.card_states import NamedNodes
 from pumice.scheduler.state.classes import KINDS_KEPT
-from pumice.scheduler.state.device_table import NodeDevices
+from pumice.scheduler.state.node_devices import NodeDevices
 from pumice.scheduler.state.nodes import NodeFacts, node_bytes
 from pumice.wire.objects import Node, convert
 

@@ -22,7 +22,7 @@ PLACES = {
     "ledger": "ledger",  # who holds what, how firmly, and until when
     "nodes": "nodes",  # sums by node
     "terms": "terms",  # whose labels and terms are on which node
-    "cards": "cards", "device_table": "cards", "card_states": "cards",  # who holds what of which card
+    "cards": "cards", "node_devices": "cards", "card_states": "cards",  # who holds what of which card
 }  # fmt: skip
 """Modules of ``scheduler/state`` and the place of which each keeps a part."""
 Field = tuple[str, str]

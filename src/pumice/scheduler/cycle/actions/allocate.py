@@ -61,7 +61,7 @@ def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
 def _lend_to(cycle: Cycle, job: Job, failed_roles: set[str]) -> bool:
     """Place one pod, or the gang. What the job and its pods were refused for before still stands where that fails."""
     refusal, job.refusal = job.refusal, None
-    reported = [(task, task.error, task.puzzling) for task in job.pending.values()]
+    reported = [(task, task.error, task.unexplained) for task in job.pending.values()]
     statement = cycle.statement()
     domains.place(cycle, job, statement, trying.pending(cycle, job, beyond=True), failed_roles, beyond=True)
     if statement.steps and cycle.framework.job_ready(job):
@@ -69,9 +69,9 @@ def _lend_to(cycle: Cycle, job: Job, failed_roles: set[str]) -> bool:
         return True
     discard(cycle, job, statement)
     job.refusal = refusal
-    for task, error, puzzling in reported:
-        if error is not None or puzzling:
-            task.error, task.puzzling = error, puzzling
+    for task, error, unexplained in reported:
+        if error is not None or unexplained:
+            task.error, task.unexplained = error, unexplained
     return False
 
 
@@ -215,7 +215,7 @@ def _overused(cycle: Cycle, job: Job) -> None:
         if cycle.placer.choose(task.cls, among=among) is None:
             refused(cycle, task, among=among)
         else:
-            task.error, task.puzzling = overused, False
+            task.error, task.unexplained = overused, False
             attempt.short_of_share = attempt.blocked = True
 
 

@@ -20,7 +20,7 @@ def enqueue(cycle: Cycle) -> None:
 
 
 def _one_by_one(cycle: Cycle, queue: QueueState) -> None:
-    """Until one cannot be started."""
+    """Start jobs in their order, until one cannot be started."""
     jobs = in_turn(cycle, queue)
     for number, job in enumerate(jobs):
         if job.backoff.until > cycle.now or not _try(cycle, job):

@@ -57,7 +57,7 @@ def refusal_of(cycle: Cycle, job: Job, waiting: Sequence[Task]) -> str:
     for task in waiting:
         if task.error is not None and task.error.cause in (Cause.QUEUE, Cause.GATED):
             return f"moving pods does not help: {task.error.text}"
-        if cycle.placer.hopeless(task.cls):
+        if cycle.placer.unresolvable(task.cls):
             return f"moving pods does not help: no node can hold pod {task.key}, whoever leaves"
     return ""
 

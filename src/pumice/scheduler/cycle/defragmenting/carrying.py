@@ -107,7 +107,7 @@ def _nominate(cycle: Cycle, job: Job, starts: Sequence[tuple[Task, Choice]], ste
         statement.nominate(task, choice)
         awaits = {step.uid for step in steps if step.node == choice.node} | state.ledger.going(choice.node)
         state.nominations.keep(task, awaits)
-        task.trial, task.puzzling = (Status.PIPELINED, choice.node), False
+        task.trial, task.unexplained = (Status.PIPELINED, choice.node), False
         cycle.effects.append(effects.Nominate(task.uid, task.namespace, task.name, choice.node))
     job.refusal = None
     state.scheduling_queue.write_status(job)

@@ -17,8 +17,8 @@ from pumice.model.cards import Allocation, Card
 from pumice.scheduler.cycle.defragmenting.movers import Mover
 from pumice.scheduler.cycle.defragmenting.trial import Trial
 from pumice.scheduler.placing.evaluation import Choice
-from pumice.scheduler.state.device_table import NodeDevices
 from pumice.scheduler.state.jobs import Task
+from pumice.scheduler.state.node_devices import NodeDevices
 
 ALTERNATIVES = 12
 """Plans of equal length that are compared."""

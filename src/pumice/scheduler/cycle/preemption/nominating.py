@@ -48,7 +48,7 @@ def hold(cycle: Cycle, job: Job, trial: Trial) -> Search:
     for preemptor, choice in _kept(cycle, statement):
         state.nominations.keep(preemptor, gone.get(choice, set()) | state.ledger.going(choice))
         found.preemptors.append(preemptor.uid)
-        preemptor.trial, preemptor.puzzling = (Status.PIPELINED, choice), False
+        preemptor.trial, preemptor.unexplained = (Status.PIPELINED, choice), False
     state.scheduling_queue.write_status(job)
     statement.steps.clear()
     return found

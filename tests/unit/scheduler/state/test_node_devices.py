@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pumice.devices.protocol import Inventory
 from pumice.model.cards import Allocation, Card, ContainerDevice, Slot
-from pumice.scheduler.state.device_table import NodeDevices
+from pumice.scheduler.state.node_devices import NodeDevices
 
 
 def held(group: str, number: int) -> Allocation:
