@@ -53,7 +53,7 @@ GOING = (*LEAVING, PlacementState.STUCK)
 
 
 Told = tuple[PodSpec, Features, str, tuple[str, ...], tuple[str, ...], PodStatus]
-"""What a pod tells of the cards that it holds: its containers and labels, its name, the names and values of its annotations, and
+"""A pod's word on the cards that it holds: its containers and labels, its name, the names and values of its annotations, and
 whether the kubelet has admitted it, and runs it. A new inventory or device type is replayed from it."""
 
 
