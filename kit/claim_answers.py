@@ -14,7 +14,7 @@ import pytest
 
 from kit.claim_worlds import World
 from pumice.claims.filling import Rank
-from pumice.claims.reading import claim_of, class_of, results_of, slice_of
+from pumice.claims.objects import claim_of, class_of, results_of, slice_of
 from pumice.claims.reasons import Cause, Unallocated
 from pumice.claims.search import BUDGET, allocate, finished
 from pumice.claims.slices import Node, Slices

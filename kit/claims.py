@@ -7,8 +7,7 @@ from itertools import count
 from typing import Any
 
 from pumice.claims.allocation import Allocation
-from pumice.claims.objects import DeviceClass
-from pumice.claims.reading import claim_of, class_of, results_of, slice_of
+from pumice.claims.objects import DeviceClass, claim_of, class_of, results_of, slice_of
 from pumice.claims.reasons import Unallocated
 from pumice.claims.search import BUDGET, Search, allocate, finished
 from pumice.claims.slices import Node, Slices

@@ -14,7 +14,7 @@ from kit.claim_worlds import World
 from kit.claims import Cluster, asks, claim, of_memory, published, shared_card
 
 from pumice.claims.filling import Filling
-from pumice.claims.reading import claim_of
+from pumice.claims.objects import claim_of
 from pumice.claims.reasons import Unallocated
 from pumice.claims.search import allocate, finished
 from pumice.claims.slices import Node

@@ -10,9 +10,8 @@ import pytest
 from kit.claims import Cluster, asks, claim, published
 from kit.mig_rules import RULES, RuledSlices
 
-from pumice.claims.objects import DeviceID
+from pumice.claims.objects import DeviceID, claim_of
 from pumice.claims.partitions import Layout, PartitionedPool, State
-from pumice.claims.reading import claim_of
 from pumice.claims.reasons import Unallocated
 from pumice.claims.search import allocate, finished
 from pumice.claims.slices import Node

@@ -13,7 +13,7 @@ from kit.objects import group, node, pod, queue
 from kit.room_worlds import SHARES, run
 from kit.scheduler_confs import conf
 
-from pumice.claims.reading import claim_of
+from pumice.claims.objects import claim_of
 from pumice.claims.reasons import Unallocated
 from pumice.claims.search import finished
 from pumice.scheduler.state.claim_charges import charged_for, least_for

@@ -209,7 +209,7 @@ TEMPLATE = "ResourceClaimTemplate"
 def fits_somewhere(documents: Iterable[Document], only: Iterable[str]) -> bool:
     """Say for each node which devices the claims get together, as those of one pod, or why none. Claims with a status.allocation
     hold what it says. Nodes are ``only`` these, else those in the documents, or else those that slices name."""
-    from pumice.claims.reading import claim_of, class_of, results_of, slice_of
+    from pumice.claims.objects import claim_of, class_of, results_of, slice_of
     from pumice.claims.reasons import Unallocated
     from pumice.claims.search import allocate, finished
     from pumice.claims.slices import Slices

@@ -8,8 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from pumice.claims.attributes import attribute_of, cards_of
-from pumice.claims.objects import Device, DeviceID, Result
-from pumice.claims.reading import devices_held, slice_of
+from pumice.claims.objects import Device, DeviceID, Result, devices_held, slice_of
 from pumice.claims.slices import PoolID, Slices
 from pumice.devices.device_type import CardRow, CardTenant
 from pumice.model.errors import BadInput

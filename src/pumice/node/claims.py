@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pumice.claims.objects import Result
-from pumice.claims.reading import results_of
+from pumice.claims.objects import Result, results_of
 from pumice.model.errors import BadInput
 from pumice.node.mps import Bounds
 from pumice.wire.kubernetes import DEVICES

@@ -8,8 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from pumice.claims.attributes import attribute_of
-from pumice.claims.objects import Device, ResourceSlice, Result
-from pumice.claims.reading import devices_held
+from pumice.claims.objects import Device, ResourceSlice, Result, devices_held
 from pumice.model.hardware.npu import shipped_chips
 from pumice.wire.held_shares import Share
 from pumice.wire.names import HUAWEI

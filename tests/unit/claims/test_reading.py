@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kit.claims import asks, claim, device, published, shared_card
 
-from pumice.claims.reading import claim_of, class_of, results_of, slice_of
+from pumice.claims.objects import claim_of, class_of, results_of, slice_of
 from pumice.model.errors import BadInput
 
 

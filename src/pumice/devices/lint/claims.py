@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pumice.cel.values import CelError
-from pumice.claims.objects import ClaimDevices, Device
-from pumice.claims.reading import claim_of, class_of, slice_of
+from pumice.claims.objects import ClaimDevices, Device, claim_of, class_of, slice_of
 from pumice.claims.selecting import program_of
 from pumice.devices.lint.finding import Finding
 from pumice.model.errors import BadInput, nearest

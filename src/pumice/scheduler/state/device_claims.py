@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from pumice.cel.values import CelError
 from pumice.claims.allocation import Allocation
 from pumice.claims.by_resource import IMPLICIT, NAME, Asking, ByResource, by_resource
-from pumice.claims.objects import DeviceClass, Result
-from pumice.claims.reading import claim_of, class_of, slice_of
+from pumice.claims.objects import DeviceClass, Result, claim_of, class_of, slice_of
 from pumice.claims.selecting import program_of
 from pumice.claims.slices import PoolID, Slices
 from pumice.claims.usage import Usage

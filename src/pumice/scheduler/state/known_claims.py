@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from pumice.claims.allocation import Allocation
 from pumice.claims.by_resource import ANNOTATION, ByResource
-from pumice.claims.objects import ClaimDevices, ResourceClaim, Result
-from pumice.claims.reading import claim_of, devices_held, results_of
+from pumice.claims.objects import ClaimDevices, ResourceClaim, Result, claim_of, devices_held, results_of
 from pumice.model.errors import BadInput
 from pumice.ports.cluster import Json
 from pumice.wire.objects import parse_node_term

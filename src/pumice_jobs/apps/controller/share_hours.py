@@ -16,8 +16,7 @@ from msgspec import field as field_of
 
 from pumice.adapters.scraping import page
 from pumice.apps.service.watches import object_of
-from pumice.claims.objects import Result
-from pumice.claims.reading import slice_of
+from pumice.claims.objects import Result, slice_of
 from pumice.metrics.claims import claim_uses
 from pumice.metrics.monitor import PodUse, is_of_claim, of_claim, pod_uses
 from pumice.metrics.npu import slice_uses

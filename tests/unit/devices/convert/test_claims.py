@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pumice.claims.reading import claim_of
+from pumice.claims.objects import claim_of
 from pumice.devices.convert import Converted, convert
 from pumice.wire.hami_names import To
 

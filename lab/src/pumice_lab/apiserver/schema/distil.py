@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
+from importlib.resources import files
 from typing import Any
 
 Json = dict[str, Any]
@@ -32,12 +34,13 @@ _SCALARS = {
     "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": "object",
     "io.k8s.apimachinery.pkg.runtime.RawExtension": "object",
 }
-_GROUPS = (
-    "", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apps", "authentication.k8s.io",
-    "authorization.k8s.io", "autoscaling", "batch", "certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io",
-    "events.k8s.io", "flowcontrol.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io", "policy",
-    "rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io",
-)  # fmt: skip
+
+
+def served_groups() -> frozenset[str]:
+    """The API groups of ``kinds.toml`` in which something is written: of what is only read no shape is asked."""
+    table: dict[str, dict[str, str]] = tomllib.loads(files("pumice_lab.apiserver").joinpath("kinds.toml").read_text("utf-8"))
+    written = (api for api, kinds in table.items() if not all("verbs=get,list" in kind for kind in kinds.values()))
+    return frozenset(api.rpartition("/")[0] for api in written)
 
 
 def short(name: str) -> str:
@@ -90,12 +93,12 @@ def field_line(schema: Json, required: bool, definitions: Json) -> str:
 
 def distil(document: Json) -> Json:
     """``{"kinds": {"apps/v1/Deployment": type}, "types": {type: {field: line}}}`` of what is reachable from v1 kinds."""
-    definitions = document["definitions"]
+    definitions, groups = document["definitions"], served_groups()
     kinds, todo = {}, []
     for name, definition in definitions.items():
         for gvk in definition.get("x-kubernetes-group-version-kind", ()):
             group, version, kind = gvk["group"], gvk["version"], gvk["kind"]
-            if kind.endswith("List") or group not in _GROUPS or version not in ("v1", "v2"):
+            if kind.endswith("List") or group not in groups or version not in ("v1", "v2"):
                 continue
             if short(name).startswith("meta.") and group:
                 continue  # DeleteOptions and WatchEvent are said of every group

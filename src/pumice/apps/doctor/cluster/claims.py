@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from pumice.apps.doctor.cluster.facts import ClusterFacts, unread
 from pumice.audit.claim_rules import overbooked
-from pumice.claims.objects import ResourceSlice
-from pumice.claims.reading import slice_of
+from pumice.claims.objects import ResourceSlice, slice_of
 from pumice.claims.slices import Node, Slices
 from pumice.model.errors import BadInput
 from pumice.node.findings import Finding, State

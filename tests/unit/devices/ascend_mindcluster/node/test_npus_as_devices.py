@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pumice.claims.reading import slice_of
+from pumice.claims.objects import slice_of
 from pumice.claims.slices import Node, Slices
 from pumice.devices.ascend_hami.inventory import units_of
 from pumice.devices.ascend_mindcluster.node.claims import counters, parts, slice_specs

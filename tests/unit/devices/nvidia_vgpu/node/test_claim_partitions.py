@@ -9,7 +9,7 @@ import pytest
 from kit.claims import Cluster, asks, claim
 from kit.mig_rules import RULES, RuledSlices
 
-from pumice.claims.reading import slice_of
+from pumice.claims.objects import slice_of
 from pumice.devices.nvidia_vgpu.node.claims import BOTH, SHARED, WHOLE, partition_named, partitions, slice_specs
 from pumice.node.claims import slice_object
 from pumice.ports.cards import CardFacts

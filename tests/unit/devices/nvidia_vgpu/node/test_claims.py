@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pumice.claims.reading import slice_of
+from pumice.claims.objects import slice_of
 from pumice.devices.nvidia_vgpu.node.claims import BOTH, SHARED, WHOLE, prepare, slice_specs
 from pumice.node.claims import ClaimShare, Holdings, PreparedClaim, crowded, slice_object
 from pumice.ports.cards import CardFacts

@@ -12,7 +12,7 @@ from kit.objects import pod
 from kit.virtual_time import run_virtually
 from tests.unit.jobs.apps.controller.test_share_hours import BUSY, LIMIT, USED, World, world
 
-from pumice.claims.reading import slice_of
+from pumice.claims.objects import slice_of
 from pumice.devices.ascend_mindcluster.node.claims import slice_specs as npu_slice_specs
 from pumice.devices.nvidia_vgpu.node.claims import BOTH, HAMI, slice_specs
 from pumice.metrics.claims import ShareView, claim_families
