@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pumice.cli import bench
+from benchmarks import running as bench
 
 FOUND = bench.find_benchmarks(bench.ROOT)
 NEED_MORE = {"openb", "openb-churn", "conformance"}

@@ -10,9 +10,8 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmarks import running as bench
 from benchmarks.tests.running import FOUND, OTHERS, PARTS, PATIENCE, assert_runs_to_its_end, quick
-
-from pumice.cli import bench
 
 pytestmark = pytest.mark.timeout(PATIENCE)
 

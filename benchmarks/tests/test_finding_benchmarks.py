@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks import running as bench
 
-from pumice.cli import bench
 from pumice.cli.main import main
 from pumice.model.errors import BadInput
 

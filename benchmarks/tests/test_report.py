@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from benchmarks import running as bench
 from benchmarks.goals import Goal
 from benchmarks.report import SHORT, conclude, figures, median, readable
-
-from pumice.cli import bench
 
 
 def stopped() -> dict[str, float]:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from pumice.devices.ascend_mindcluster.device_request import CoreRequest
 from pumice.devices.ascend_mindcluster.fit import as_planned, chips_of, fit_of
 from pumice.devices.ascend_mindcluster.inventory import (
-    after,
     loss,
     others_made,
     settled,
@@ -26,29 +25,6 @@ from pumice.model.hardware.npu import SliceKind, SliceTemplate
 
 Left = tuple[int, int, int]
 """Free AI cores, free AI CPUs, and the rest as ``chip_state`` writes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChipBoard:
-    """Slices are made at once: of chips that wait for one in the making, nothing can be planned."""
-
-    kind: SliceKind
-    cores: int
-    """Of an empty chip."""
-
-    def ways(self, state: Left, need: tuple[SliceTemplate, ...]) -> Iterable[tuple[Left, SliceTemplate | None, float]]:
-        if not need:
-            if state[0] == self.cores and untouched(0, state[2]):
-                yield (0, 0, state[2]), None, 0.0
-            return
-        for template in need:
-            if takes(template, *state):
-                yield after(template, *state), template, 0.0
-
-    def left(self, state: Left) -> float:
-        return value(self.kind, *state)
-
-
 Chips = tuple[Left, ...]
 """Return what is left of each, sorted; of those that nobody may have, nothing."""
 
