@@ -35,19 +35,10 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program that has a share. ``unknown`` is why its use is not known."""
+    """A program that has a share, and what it holds of each of its cards."""
 
-    id: str
-    pid: int
-    user: int
-    command: str
-    started: float
-    priority: int
-    pids: tuple[int, ...] = ()
-    held_back: bool = False
-    region: str = ""
-    cards: tuple[tuple[CardView, Held], ...] = field(default=())
-    unknown: str = ""
+    share: Share
+    cards: tuple[tuple[CardView, Held], ...]
 
 
 def card_views(name: str, looked: Looked) -> tuple[CardView, ...]:
@@ -95,21 +86,13 @@ def machine_view(name: str, looked: Looked) -> NodeView:
 def programs(name: str, looked: Looked) -> list[Program]:
     """The programs that have shares, the oldest first."""
     cards = {card.uuid: card for card in card_views(name, looked)}
-    found = []
-    for share in looked.shares:
-        booking = share.booking
-        on = tuple(
+    return [
+        Program(share, tuple(
             (cards[card.device.uuid], held) for card in share.cards for held in cards[card.device.uuid].held
-            if held.pod == booking.id
-        )  # fmt: skip
-        found.append(Program(booking.id, booking.pid, booking.user, _line(booking.command), booking.created, booking.priority,
-                             share.pids, share.launches_wait, booking.region, on, share.note))  # fmt: skip
-    return sorted(found, key=lambda program: (program.started, program.id))
-
-
-def _line(command: Sequence[str]) -> str:
-    """The whole command, without what a terminal would take for an order."""
-    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(command))
+            if held.pod == share.booking.id
+        ))
+        for share in sorted(looked.shares, key=lambda share: (share.booking.created, share.booking.id))
+    ]  # fmt: skip
 
 
 NAVIGATION = (("", "Machine"), ("programs", "Programs"))
@@ -184,11 +167,12 @@ class MachineSite:
 
     async def program(self, query: Query) -> Shown:
         looked, wanted = await self.fresh(), query.get("id", "")
-        found = next((each for each in programs(self.name, looked) if each.id == wanted), None)
+        found = next((each for each in programs(self.name, looked) if each.share.booking.id == wanted), None)
         if found is None:
             raise Missing(f"no program of `pumice run` has the id {wanted}; it may have ended")
-        return Shown("program", f"Program {found.id}", {"program": found, "now": self.clock.now()})
+        return Shown("program", f"Program {found.share.booking.id}", {"program": found, "now": self.clock.now()})
 
 
 def _matches(program: Program, wanted: str) -> bool:
-    return wanted in program.id.lower() or wanted in program.command.lower() or wanted == str(program.pid)
+    booking = program.share.booking
+    return wanted in booking.id.lower() or wanted in booking.text.lower() or wanted == str(booking.pid)

@@ -110,9 +110,14 @@ class Booking(msgspec.Struct, frozen=True):
         return {card.index: (device.memory << 20, device.cores) for card, device in self.allocated}
 
     @property
+    def text(self) -> str:
+        """The whole command, without what a terminal would take for an order."""
+        return "".join(letter if letter.isprintable() else "?" for letter in " ".join(self.command))
+
+    @property
     def line(self) -> str:
-        """The command as one short line, without what a terminal would take for an order."""
-        text = "".join(letter if letter.isprintable() else "?" for letter in " ".join(self.command))
+        """The same as one short line."""
+        text = self.text
         return text if len(text) <= 60 else f"{text[:57]}..."
 
 
