@@ -31,7 +31,7 @@ from benchmarks.goals import goals_of
 from benchmarks.report import conclude
 from pumice.devices.ascend_hami.device_request import ContainerRequest
 from pumice.devices.ascend_hami.scheduling import Left, board_of
-from pumice.devices.ascend_mindcluster.planning import ChipBoard
+from pumice.devices.ascend_mindcluster.scheduling import ChipBoard
 from pumice.devices.card_policies import POLICIES
 from pumice.devices.layout import Board, Want, lay_out
 from pumice.devices.nvidia_vgpu.planning import MigBoard

@@ -16,10 +16,9 @@ from pumice.apps.service.stopping import until
 from pumice.ports.cluster import ApiError, Cluster, Json, Resource
 from pumice.web.following import Configuration, Following, WallClock
 from pumice.web.guard import Guard
-from pumice.web.informers import Hub
 from pumice.web.monitors import Monitors
 from pumice.web.server import Server, served
-from pumice.web.viewers import Viewers
+from pumice.web.viewers import Hub, Viewers
 from pumice.web.views import ClusterSite, Views
 from pumice_lab.first_objects import SCHEDULER_CONF
 

@@ -12,8 +12,7 @@ import pytest
 from kit.top_picture import BEGAN, CARDS, POD, history, sample
 from tests.golden.test_screens import queues
 
-from pumice.cli.screen.cluster import ClusterSample, cluster_page
-from pumice.cli.screen.page import NARROWEST, Page, machine_page, too_small
+from pumice.cli.screen.page import NARROWEST, ClusterSample, Page, cluster_page, machine_page, too_small
 from pumice.cli.screen.samples import History, Part, Program, Sample
 from pumice.cli.screen.view import View
 from pumice.devices.device_type import CardRow, CardTenant

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from pumice.devices.ascend_mindcluster import inventory
-from pumice.devices.ascend_mindcluster.planning import Left
+from pumice.devices.ascend_mindcluster.scheduling import Left
 from pumice.devices.layout import Board, Want, fills, lay_out
 from pumice.devices.nvidia_vgpu.mig import Geometry
 from pumice.devices.nvidia_vgpu.mig_catalogue import PUBLISHED, Catalogue

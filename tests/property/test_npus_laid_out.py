@@ -19,7 +19,7 @@ from kit.scheduler_confs import conf, sharing
 
 from pumice.devices.ascend_mindcluster.fit import chips_of
 from pumice.devices.ascend_mindcluster.inventory import container_device_of
-from pumice.devices.ascend_mindcluster.planning import Partition
+from pumice.devices.ascend_mindcluster.scheduling import Partition
 from pumice.devices.protocol import DeviceRequest, Fit, Planned
 from pumice.model.cards import Allocation
 from pumice.model.hardware.npu import slice_kinds

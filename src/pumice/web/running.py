@@ -14,11 +14,10 @@ from pumice.ports.clock import SystemClock
 from pumice.ports.cluster import Cluster
 from pumice.web.following import Configuration, Following, WallClock
 from pumice.web.guard import Guard
-from pumice.web.informers import Hub
 from pumice.web.machine_site import Looked, MachineSite
 from pumice.web.monitors import Monitors
 from pumice.web.server import Server, served
-from pumice.web.viewers import Viewers
+from pumice.web.viewers import Hub, Viewers
 from pumice.web.views import ClusterSite, Views
 
 Say = Callable[[str], None]

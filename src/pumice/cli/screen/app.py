@@ -28,10 +28,9 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from pumice.cli.screen.actions import Actions
-from pumice.cli.screen.cluster import EVERY, ClusterSample, cluster_page, lines_of
-from pumice.cli.screen.cluster import look as look_at_cluster
 from pumice.cli.screen.dialogs import STYLE, Confirm, Field, Help, Limits, Signals
-from pumice.cli.screen.page import Page, machine_page, padded, too_small
+from pumice.cli.screen.page import EVERY, ClusterSample, Page, cluster_page, lines_of, machine_page, padded, too_small
+from pumice.cli.screen.page import look as look_at_cluster
 from pumice.cli.screen.polling import Machine, Poller
 from pumice.cli.screen.samples import History, Program, Sample
 from pumice.cli.screen.view import SORTS, TREES, View, in_sight, moved, next_of, rows, selected
