@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import sqlite3
 import ssl
@@ -17,8 +16,6 @@ from pumice_lab.apiserver import ADMIN, ApiServer, Served, Storage, User, open_s
 from pumice_lab.datadir import DataDir
 from pumice_lab.free_ports import check_free, taken
 from pumice_lab.pki import Pki
-
-log = logging.getLogger("pumice.cluster")
 
 
 class ControlPlane(Protocol):

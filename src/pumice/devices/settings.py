@@ -30,7 +30,6 @@ _BEHIND_ALL = 1e12
 NONE, KEPT, FULLEST = PLANNING = ("none", "kept", "fullest")
 """Ways in which pods that wait together are laid out: each by itself; so that nobody loses the place that it would have alone;
 or, of pods that stand equal, so that as much memory as can be is used."""
-_PREFIX = "deviceshare."
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 

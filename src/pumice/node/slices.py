@@ -19,8 +19,6 @@ from pumice.ports.slices import CutRefused, Entry, Journal, Phase, Place
 
 Entries = tuple[Entry, ...]
 S = TypeVar("S")
-Seen = Mapping[str, tuple[S, ...]]
-"""The slices that are there, by card; a card that did not answer is left out."""
 
 
 @dataclass(frozen=True, slots=True)

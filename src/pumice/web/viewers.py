@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -233,8 +232,6 @@ class SeenMonitors:
             return None, f"you may not list pods in {namespace}"
         return await self.all.history(node, namespace, pod)
 
-
-log = logging.getLogger("pumice.web")
 
 HEADER = "X-Pumice-Token"
 """Where no Authorization comes through: the API server's proxy takes that for itself."""

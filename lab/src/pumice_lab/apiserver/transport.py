@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 import socket
 import ssl
 from asyncio import sslproto
@@ -23,7 +22,6 @@ from pumice_lab.apiserver.http_types import SLICE, Request, Response, User, fail
 from pumice_lab.apiserver.server import ApiServer
 from pumice_lab.apiserver.tunnel import Tunnels
 
-log = logging.getLogger("pumice.cluster.apiserver.transport")
 BODY_LIMIT = 3 * 1024 * 1024  # of kube-apiserver
 REQUESTS_AT_ONCE = 64
 """Requests of one user that a turn of the loop begins with, more than a client has under way."""
