@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from kit.npu_core_world import ChipBoard
 from kit.results import arguments
 
 from benchmarks import mig_instances, mig_streams, npu_streams
@@ -31,7 +32,6 @@ from benchmarks.goals import goals_of
 from benchmarks.report import conclude
 from pumice.devices.ascend_hami.device_request import ContainerRequest
 from pumice.devices.ascend_hami.scheduling import Left, board_of
-from pumice.devices.ascend_mindcluster.scheduling import ChipBoard
 from pumice.devices.card_policies import POLICIES
 from pumice.devices.layout import Board, Want, lay_out
 from pumice.devices.nvidia_vgpu.planning import MigBoard

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any
@@ -13,8 +14,9 @@ from msgspec.structs import replace
 from kit.device_world import TinyLedger, device_settings
 from kit.engine_world import World
 from kit.objects import pod
-from pumice.devices.ascend_mindcluster.scheduling import AscendMindCluster
-from pumice.model.hardware.npu import slice_kinds
+from pumice.devices.ascend_mindcluster import inventory
+from pumice.devices.ascend_mindcluster.scheduling import AscendMindCluster, Left
+from pumice.model.hardware.npu import SliceKind, SliceTemplate, slice_kinds
 from pumice.wire import device_reports
 from pumice.wire.device_reports import HOST, check_code, read_gathered, render_gathered_devices
 from pumice.wire.mindcluster import RealSlice, chip_number, render_real_slice
@@ -29,6 +31,27 @@ device_info = partial(device_reports.device_info, kind="Ascend310P")
 
 def core_device_type(**settings: Any) -> AscendMindCluster:
     return AscendMindCluster(device_settings(**settings), slice_kinds()["Ascend310P"])
+
+
+@dataclass(frozen=True, slots=True)
+class ChipBoard:
+    """A chip to plan on. Slices are made at once: of chips that wait for one in the making, nothing can be planned."""
+
+    kind: SliceKind
+    cores: int
+    """Of an empty chip."""
+
+    def ways(self, state: Left, need: tuple[SliceTemplate, ...]) -> Iterable[tuple[Left, SliceTemplate | None, float]]:
+        if not need:
+            if state[0] == self.cores and inventory.untouched(0, state[2]):
+                yield (0, 0, state[2]), None, 0.0
+            return
+        for template in need:
+            if inventory.takes(template, *state):
+                yield inventory.after(template, *state), template, 0.0
+
+    def left(self, state: Left) -> float:
+        return inventory.value(self.kind, *state)
 
 
 def chips(*numbers: int) -> list[str]:

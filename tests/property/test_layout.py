@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cache
 from random import Random
 
 import pytest
+from kit.npu_core_world import ChipBoard
 
-from pumice.devices.ascend_mindcluster import inventory
-from pumice.devices.ascend_mindcluster.scheduling import Left
 from pumice.devices.layout import Board, Want, fills, lay_out
 from pumice.devices.nvidia_vgpu.mig import Geometry
 from pumice.devices.nvidia_vgpu.mig_catalogue import PUBLISHED, Catalogue
 from pumice.devices.nvidia_vgpu.planning import MigBoard
-from pumice.model.hardware.npu import Dvpp, SliceKind, SliceTemplate, slice_kinds
+from pumice.model.hardware.npu import Dvpp, slice_kinds
 from pumice.wire.device_config import NvidiaConfig
 
 SIZES = (3000, 5120, 10240, 15000, 20480, 40960)
@@ -115,27 +113,6 @@ def test_over_cards_it_is_within_three_per_cent_of_the_best(anywhere: bool) -> N
         assert mine[0] == best[0], (wants, cards)  # nobody who can be kept is lost
         reached, possible = reached + mine[1], possible + best[1]
     assert reached >= 0.97 * possible, (reached, possible)
-
-
-@dataclass(frozen=True, slots=True)
-class ChipBoard:
-    """Slices are made at once: of chips that wait for one in the making, nothing can be planned."""
-
-    kind: SliceKind
-    cores: int
-    """Of an empty chip."""
-
-    def ways(self, state: Left, need: tuple[SliceTemplate, ...]) -> Iterable[tuple[Left, SliceTemplate | None, float]]:
-        if not need:
-            if state[0] == self.cores and inventory.untouched(0, state[2]):
-                yield (0, 0, state[2]), None, 0.0
-            return
-        for template in need:
-            if inventory.takes(template, *state):
-                yield inventory.after(template, *state), template, 0.0
-
-    def left(self, state: Left) -> float:
-        return inventory.value(self.kind, *state)
 
 
 def test_chips_are_laid_out_as_well() -> None:
