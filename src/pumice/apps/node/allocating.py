@@ -281,6 +281,7 @@ class AllocateHandler:
                 raise PumiceError(f"the API server does not say whether it is still there: {refused}")
             elif pod.uid not in {there.uid for there in self._own.pods}:
                 return None
+            await self._performer.prepare(decision.answer)
             await asyncio.to_thread(self._links.open, number, f"{pod.uid}_{decision.container.name}", decision.answer.own)
         except (PumiceError, OSError) as error:
             raise await self._performer.refuse(self._given_up(decision, str(error))) from error

@@ -331,6 +331,7 @@ class NamingHandler:
 
     async def _committed(self, pending: PendingAnswer, decision: Serve) -> None:
         if pending.due:
+            await self._performer.prepare(decision.answer)
             await self._performer.commit(decision)
             pending.due = False
 

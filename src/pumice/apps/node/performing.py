@@ -157,10 +157,15 @@ class Performer:
             decision = decide()
         return self.allocator.refuse(decision.pod, decision.reason) if isinstance(decision, Outdated) else decision
 
-    async def make(self, answer: Answer) -> None:
-        """Have what the answer names be there. Raises PumiceError or OSError."""
+    async def prepare(self, answer: Answer) -> None:
+        """Have what the answer names beside its own directories and files be there: it may not last until the answer is in the
+        books, and is asked for again right before. Raises PumiceError."""
         if self._prepare is not None:
             await self._prepare(answer)
+
+    async def make(self, answer: Answer) -> None:
+        """Have what the answer names be there. Raises PumiceError or OSError."""
+        await self.prepare(answer)
         for directory in answer.directories:
             await asyncio.to_thread(make_directory, directory)
         await asyncio.to_thread(install_files, answer.files)

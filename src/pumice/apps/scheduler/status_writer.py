@@ -122,6 +122,16 @@ class StatusRequests:
         text = f"Pod is evicted, because of {effect.reason}"
         self.report(Event("Pod", "v1", effect.namespace, effect.name, effect.uid, "Warning", "Evict", text))
 
+    async def gone(self, effect: Evict, error: ApiError) -> bool:
+        """Return whether that answer means that the pod is gone or goes. A conflict may: another pod may have its name by now."""
+        if error.code != 409:
+            return error.code == 404
+        try:
+            meta = (await self.cluster.get(PODS, effect.name, effect.namespace))["metadata"]
+        except ApiError as unknown:
+            return unknown.code == 404
+        return meta["uid"] != effect.uid or "deletionTimestamp" in meta
+
     async def stays(self, effect: Evict, cause: str) -> None:
         """The pod is not deleted: take back the mark that said so."""
         if effect.gently:
@@ -150,6 +160,8 @@ OVERTAKEN = 2.0
 """Seconds for which a Binding waits at most for a condition of its pod that is on its way."""
 REFUSED = frozenset({400, 403, 405, 422})
 """Answers to an eviction that asking again does not change."""
+HOPELESS = (403, 404, 422)
+"""Refusals of other writes after which they are not tried again."""
 NOT_NOW = REFUSED | {409, 429}
 """The same by the Eviction API: a PodDisruptionBudget allows none now, or it is another pod by now."""
 BACKLOG_LIMIT = 100_000
@@ -386,8 +398,8 @@ class StatusWriter:
                     await self._requests.stays(effect, error.message)
                     self.refused(effect, error.message)
                     return
-                hopeless = (404, 409) if isinstance(effect, Evict) else (403, 404, 422)  # 409: another pod has its name now
-                if error.code in hopeless or isinstance(effect, Event):
+                hopeless = await self._requests.gone(effect, error) if isinstance(effect, Evict) else error.code in HOPELESS
+                if hopeless or isinstance(effect, Event):
                     log.debug("not written %s: %s", effect, error)
                     if isinstance(effect, OpenGate):
                         self.shut(effect)

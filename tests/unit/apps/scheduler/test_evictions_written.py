@@ -22,6 +22,10 @@ class Recorder:
         self.requested: list[tuple[str, str, Any]] = []
         self.answers: list[ApiError] = []
         """What the next evictions are refused with."""
+        self.conflicts = 0
+        """How many of the next deletions meet a conflict."""
+        self.there: Json = {"uid": "u1"}
+        """The metadata of the pod that has the name."""
 
     async def create(self, resource: Resource, obj: Json, namespace: str = "", *, subresource: str = "", name: str = "") -> Json:
         if subresource:
@@ -38,11 +42,19 @@ class Recorder:
 
     async def delete(self, resource: Resource, name: str, namespace: str = "", uid: str = "") -> None:
         self.requested.append(("delete", name, uid))
+        if self.conflicts:
+            self.conflicts -= 1
+            raise ApiError(409, "Conflict", "the object has been modified")
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Json:
+        return {"metadata": self.there}
 
 
-def written(*effects: SchedulerEffect, leads: bool = True, answers: Iterable[ApiError] = ()) -> tuple[Recorder, list[str]]:
+def written(*effects: SchedulerEffect, leads: bool = True, answers: Iterable[ApiError] = (), conflicts: int = 0,
+            there: Json | None = None) -> tuple[Recorder, list[str]]:  # fmt: skip
     """Return the requests of these effects, and the refused evictions."""
     cluster, refused = Recorder(), list[str]()
+    cluster.conflicts, cluster.there = conflicts, there or cluster.there
     cluster.answers.extend(answers)
 
     async def allowed() -> bool:
@@ -70,6 +82,14 @@ def test_an_evicted_pod_is_marked_told_and_deleted_by_its_uid() -> None:
     }  # fmt: skip
     assert ("delete", "low", "u1") in cluster.requested
     assert ("create", "events", "Evict") in cluster.requested
+    assert not refused
+
+
+@pytest.mark.parametrize(("there", "times"), [
+    ({"uid": "u1"}, 3), ({"uid": "u2"}, 1), ({"uid": "u1", "deletionTimestamp": "2027-01-01T00:00:00Z"}, 1)])  # fmt: skip
+def test_a_deletion_that_meets_a_conflict_is_asked_for_again_while_the_pod_stays(there: Json, times: int) -> None:
+    cluster, refused = written(Evict("u1", "default", "low", "preempt"), conflicts=2, there=there)
+    assert cluster.requested.count(("delete", "low", "u1")) == times
     assert not refused
 
 
