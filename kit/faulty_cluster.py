@@ -34,13 +34,14 @@ class FaultyCluster(DirectCluster):
     _forgotten = 0
     """Watches from before this version are refused: all is listed again."""
 
-    def hang_up(self, *, forget: bool, seconds: float) -> None:
-        """Every watch ends, and none is answered for so long; with ``forget`` no version is remembered."""
-        if self._line is not None:
-            self._line.hang_up()
+    def hang_up(self, *, forget: bool, seconds: float) -> bool:
+        """Every watch ends, and none is answered for so long; with ``forget`` no version is remembered. Return whether one was
+        open."""
+        found = self._line is not None and self._line.hang_up()
         self._line, self._silent_until = None, self.clock.monotonic() + seconds
         if forget:
             self._forgotten = self.api.storage.revision
+        return found
 
     async def stream(self, path: str, params: Mapping[str, str], *, idle: float) -> Any:
         if self.clock.monotonic() < self._silent_until:
@@ -86,10 +87,11 @@ class _Line:
         self._ended = False
         self._waits: dict[asyncio.Timeout, None] = {}
 
-    def hang_up(self) -> None:
+    def hang_up(self) -> bool:
         self._ended = True
         for wait in self._waits:
             wait.reschedule(asyncio.get_running_loop().time())
+        return bool(self._waits)
 
     async def carried(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         while not self._ended:

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
+from kit import objects
 from tests.property.history.registry import Op
 from tests.property.history.runner import History, draw, replay, shrunk
 from tests.property.plane.__main__ import CONFIGURATIONS, kept, planted
@@ -32,11 +33,11 @@ from tests.property.test_histories import first_seed, quiet
 from pumice.ports.cluster import ApiError
 
 __all__ = ["quiet"]
-STEPS = 40
+STEPS = 80
 
 
 def played(faults: int, seed: int) -> Iterator[PlaneDoor]:
-    """Play histories until so many faults struck or could have; the first that breaks a promise fails the test."""
+    """Play histories until so many faults met something; the first that breaks a promise fails the test."""
     doors: list[PlaneDoor] = []
 
     def door(conf: str, rng: object) -> PlaneDoor:
@@ -48,7 +49,7 @@ def played(faults: int, seed: int) -> Iterator[PlaneDoor]:
         found = draw(seed, door, steps=STEPS, drive=virtually, conf=conf_of(seed))
         if found.complaints:
             pytest.fail(shrunk(found, door, drive=virtually).text(), pytrace=False)
-        done += doors[-1].faults
+        done += doors[-1].struck.faults
         yield doors[-1]
         doors.clear()
         seed += 1
@@ -141,6 +142,27 @@ def test_a_process_that_is_supervised_while_it_ends_has_ended() -> None:
         assert not process.alive
 
     asyncio.run(story())
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_server_of_mps_lets_a_container_begin_whose_annotations_took_long_to_be_written() -> None:
+    pods = [objects.pod(f"p{at}", mib=16000) for at in range(4)]  # one for each card that is shared
+    for pod in pods:
+        pod["metadata"] = {key: pod["metadata"][key] for key in ("name", "namespace", "annotations", "labels")}
+        del pod["status"]
+    steps: list[tuple[str, list[Op]]] = [("the beginning", []), ("pods come", [
+        {"do": "fault", "process": "kubelet n1", "only": "PATCH pods status", "code": 500, "count": 1, "done": True},
+        {"do": "fault", "process": "plugin n1", "only": "PATCH pods status", "code": 0, "count": 5, "done": True},
+        *({"do": "create", "resource": "pods", "object": pod} for pod in pods), {"do": "wait", "seconds": 60.0}])]  # fmt: skip
+    doors: list[PlaneDoor] = []
+
+    def door(conf: str, rng: Random) -> PlaneDoor:
+        doors.append(PlaneDoor(conf, rng))
+        return doors[-1]
+
+    found = replay(History(7, "cards shared by MPS", tuple(steps)), door, drive=virtually)
+    assert doors[-1].struck["0 done", "PATCH pods status"] >= 2
+    assert not found.complaints, found.text()
 
 
 @pytest.mark.parametrize("defect", defects(), ids=lambda defect: defect.name)

@@ -25,6 +25,8 @@ class Door(ABC):
     """True where some histories have claims of devices."""
     pauses: tuple[float, ...] = (2.0,)
     """Seconds, one of which passes after every other step."""
+    quiet = 70.0
+    """Seconds at the end of a history in which whatever is written after a pause is written."""
 
     def __init__(self, conf: str, rng: Random) -> None:
         self.conf, self.rng = conf, rng
@@ -38,6 +40,10 @@ class Door(ABC):
     def beginning(self, view: View, rng: Random) -> list[Op]:
         """Return the operations that make the first objects."""
         return world.beginning(view, rng)
+
+    def amid(self, ops: list[Op], view: View, rng: Random) -> list[Op]:
+        """Return the operations of a step with what happens before and amid them."""
+        return ops
 
     async def begin(self) -> None:
         """The first objects are there."""

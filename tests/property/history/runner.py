@@ -19,8 +19,6 @@ from tests.property.history.registry import KINDS, Op, View
 from pumice_lab.first_objects import SCHEDULER_CONF
 
 STEPS = 30
-QUIET = 70.0
-"""Seconds at the end of a history in which whatever is written after a pause is written."""
 LAST = (
     ("a node comes", "a node goes before its pods", "a node comes anew under its name"),
     ("a pod comes", "a queue comes anew under its name", "a PodGroup comes anew under its name",
@@ -150,6 +148,7 @@ async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str],
             chosen = rng.choices(kinds, weights)[0]
             ops = chosen.draw(view, rng)
             if ops is not None:
+                ops = door.amid(ops, view, rng)
                 if rng.random() < 0.5:
                     ops = [*ops, {"do": "wait", "seconds": rng.choice(door.pauses)}]
                 await _step(door, played, (chosen.name, ops))
@@ -161,7 +160,7 @@ async def _draw(seed: int, make: DoorMaker, steps: int, without: frozenset[str],
                 ops = [op for name in names for op in KINDS[name].draw(view, rng) or []]
                 await _step(door, played, (" and ".join(names), [*ops, {"do": "wait", "seconds": rng.choice(door.pauses)}]))
         if not door.checker.complaints:
-            await _step(door, played, ("long nothing happens", [{"do": "wait", "seconds": QUIET}]))
+            await _step(door, played, ("long nothing happens", [{"do": "wait", "seconds": door.quiet}]))
     finally:
         await door.end()
     return History(seed, conf, tuple(played), tuple(door.checker.complaints))

@@ -25,7 +25,7 @@ from typing import Any
 
 from tests.property.plane.defects import defects
 
-STEPS = 40
+STEPS = 80
 FIXED = 20_260
 """The first seed where ``PUMICE_CI`` is set."""
 APART = 1_000_000
@@ -54,7 +54,7 @@ def play(seed: int, faults: int, minutes: float, *, every: int, shrink: bool) ->
     played, first, began, end = 0, seed, time.process_time(), time.monotonic() + 60 * minutes
     while played < faults and (time.monotonic() < end or seed == first):
         found = draw(seed, door, steps=STEPS, drive=virtually, conf=conf_of(seed))
-        played += doors[-1].faults
+        played += doors[-1].struck.faults
         struck += doors[-1].struck
         if found.complaints:
             print(f"seed {seed}, after {played} faults: {'; '.join(map(str, found.complaints[:3]))}", flush=True)

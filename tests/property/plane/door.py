@@ -122,11 +122,14 @@ class PlaneDoor(SeenPlane):
             self._leave.close()
             shutil.rmtree(self.root, ignore_errors=True)
 
-    async def _come_to_rest(self) -> None:
-        """Without faults: everything that can run runs, and all that ended is swept."""
+    async def _rest(self) -> None:
         await self._calm()
         for text in await self._until_none(self._not_at_rest, self._patience()):
             self.checker.complain("rest", text)
+
+    async def _come_to_rest(self) -> None:
+        """Without faults: everything that can run runs, and all that ended is swept."""
+        await self._rest()
         await self.look()
         if self.checker.complaints:
             return
@@ -189,11 +192,11 @@ class PlaneDoor(SeenPlane):
             waiting = [*judge.asleep(nodes, pods), *judge.whole_gangs_asleep(nodes, pods, groups)]
         if self.reclaims:
             waiting += reclaim_judge.owed(nodes, pods, self._queues())
-        torn = releases.unexcused(judge.torn_gangs(pods, groups, self.stood, self.disturbed), self.played_last)
+        torn = judge.torn_gangs(pods, groups, self.stood, self.disturbed)
         if self.claims:
             waiting += self._claims_at_rest(pods)
         waiting += [text for node in self.nodes.values() for text in await node.said_wrongly(self.given, self._alive())]
-        return [*waiting, *starving, *judge.half_gangs(nodes, pods, groups), *torn,
+        return [*waiting, *releases.unexcused([*starving, *torn], self.played_last), *judge.half_gangs(nodes, pods, groups),
                 *(f"{Store.key(pod)} is bound and does not start" for pod in bound), *self._said_wrongly(nodes),
                 *(f"{name} does not run" for name, process in self.processes.items() if not process.alive)]  # fmt: skip
 

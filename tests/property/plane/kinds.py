@@ -46,6 +46,8 @@ EFFECTS = {
     "plugin": ("PATCH pods", "PATCH nodes", "make slice", "fill slice", "drain slice", "remove slice"),
 }
 """Of each process what is at stake: a fault may wait for such an effect."""
+CROWD = 12
+"""So many pods that wait are enough."""
 CODES = (403, 404, 409, 422, 429, 500, 503, 504, 0, 0)
 
 
@@ -400,6 +402,42 @@ def at_once(view: View, rng: Random) -> list[Op]:
     return [op for _ in range(rng.choice((2, 3, 4))) for op in rng.choice(kinds)(view, rng) or ()]
 
 
+def thinned(view: View, rng: Random) -> list[Op]:
+    """Delete half of what there is where a crowd waits: more who wait make each decision dearer, and none of them other."""
+    waiting = [pod for pod in view.tables["Pod"].values() if not pod["spec"].get("nodeName")]
+    if len(waiting) < CROWD:
+        return []
+    found = [(kind_, key) for kind_ in ("Deployment", "Job", "Pod") for key, obj in sorted(view.tables[kind_].items())
+             if not obj["metadata"].get("ownerReferences")]  # fmt: skip
+    now = rng.random() < 0.3
+    return [{"do": "delete", "kind": kind_, "key": key, "now": now} for kind_, key in found if rng.random() < 0.5]
+
+
+def troubled(ops: list[Op], rng: Random) -> list[Op]:
+    """Let things befall processes amid a step in which something comes or goes, in nine of ten: while nobody works they would
+    meet nobody. A step with troubles or times of its own is left as it is."""
+    if any(op["do"] not in ("create", "delete") for op in ops) or rng.random() < 0.1:
+        return ops
+    befalls = [_trouble(rng) for _ in range(rng.choice((2, 3, 4, 5)))]
+    at = rng.randrange(len(ops))
+    return [*ops[:at], *befalls, *ops[at:]]
+
+
+def _trouble(rng: Random) -> Op:
+    """Each is over soon, so that what comes meanwhile is served."""
+    process, only = _aimed(rng)
+    return rng.choices((
+        {"do": "fault", "process": process, "only": only, "code": (code := rng.choice(CODES)), "count": rng.choice((1, 1, 2, 5)),
+         "done": code in (0, 500, 503, 504) and rng.random() < 0.5},
+        {"do": "kill", "process": process, "writes": rng.choice((0, 0, 1)), "done": rng.random() < 0.5, "only": only,
+         "at once": False},
+        {"do": "hang up", "process": process, "forget": rng.random() < 0.5, "seconds": rng.choice((0.0, 3.0))},
+        {"do": "away", "process": process, "seconds": rng.choice((1.0, 6.0)), "lists": rng.random() < 0.5},
+        {"do": "stop", "process": process, "seconds": rng.choice((3.0, 12.0))},
+        {"do": "clock", "process": process, "seconds": rng.choice((-5.0, 30.0))}),
+        (5, 2, 1, 1, 1, 0.5))[0]  # fmt: skip
+
+
 # -- what befalls nodes -------------------------------------------------------------------------------------------------------
 
 
@@ -442,6 +480,12 @@ def configured(view: View, rng: Random) -> list[Op]:
 @kind("time passes on the plane", 10, *PLANES)
 def passes(view: View, rng: Random) -> list[Op]:
     return [{"do": "wait", "seconds": rng.choice((0.3, 2.0, 8.0, 25.0))}]
+
+
+@kind("nothing befalls anybody until all have come to rest", 3, *PLANES)
+def rests(view: View, rng: Random) -> list[Op]:
+    """What a fault has left is seen before the pods that it met are gone."""
+    return [{"do": "rest"}]
 
 
 __all__ = ["NODES", "NUMBER", "PLANE"]

@@ -27,6 +27,12 @@ AGAIN = 2.0
 """Seconds after which a process that ended is started again."""
 
 
+class Struck(Counter[tuple[str, str]]):
+    """How often which fault met which effect. ``faults``: how many of those that were ordered met anything."""
+
+    faults = 0
+
+
 @dataclass(slots=True)
 class Fault:
     """The outcome of the next ``count`` writes. Code 0: no answer for half a minute; ``done``: carried out all the same.
@@ -36,6 +42,7 @@ class Fault:
     count: int
     done: bool = False
     only: str = ""
+    met: bool = False
 
 
 @dataclass(slots=True)
@@ -53,6 +60,8 @@ class StoppableClock(VirtualClock):
     late."""
 
     stopped_until = 0.0
+    late: Callable[[], None] = staticmethod(lambda: None)  # type: ignore[assignment]
+    """Told of each who has to wait for it to go on."""
 
     async def sleep(self, seconds: float) -> None:
         await super().sleep(seconds)
@@ -60,6 +69,7 @@ class StoppableClock(VirtualClock):
 
     async def goes_on(self) -> None:
         while (left := self.stopped_until - self.monotonic()) > 0:
+            self.late()
             await super().sleep(left)
 
 
@@ -67,7 +77,7 @@ class Connection(FaultyCluster):
     """One process's way to the API server. ``struck`` counts the pairs of a fault and the effect that it met; ``witness`` sees
     each write as it arrives."""
 
-    def __init__(self, api: Any, clock: StoppableClock, name: str, struck: Counter[tuple[str, str]],
+    def __init__(self, api: Any, clock: StoppableClock, name: str, struck: Struck,
                  witness: Callable[[Connection, str], None] = lambda process, effect: None) -> None:
         super().__init__(api, clock)
         self.name, self.struck, self.process_clock, self.witness = name, struck, clock, witness
@@ -79,6 +89,8 @@ class Connection(FaultyCluster):
         """The path of the write that arrives now."""
         self.away_until = self.deaf_until = 0.0
         """Until when nothing, or no list and watch, is answered."""
+        self.cut = False
+        """Whether an order to be away has met nobody yet."""
 
     async def request(self, verb: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None,
                       content_type: str = "application/json") -> bytes:
@@ -87,7 +99,7 @@ class Connection(FaultyCluster):
         if verb == "GET" and path.rsplit("/", 1)[-1].endswith("s"):
             self.answers_lists()
         elif asyncio.get_running_loop().time() < self.away_until:
-            raise ApiError(0, "Unreachable", "connection refused")
+            self._refuse()
         if verb == "GET":
             answer = await super().request(verb, path, params=params, body=body, content_type=content_type)
             await self.process_clock.goes_on()
@@ -115,17 +127,31 @@ class Connection(FaultyCluster):
     def answers_lists(self) -> None:
         """Raises ApiError where no list is answered now."""
         if asyncio.get_running_loop().time() < max(self.away_until, self.deaf_until):
-            raise ApiError(0, "Unreachable", "connection refused")
+            self._refuse()
+
+    def _refuse(self) -> None:
+        self.struck.faults += self.cut
+        self.cut = False
+        raise ApiError(0, "Unreachable", "connection refused")
+
+    def go_away(self, until: float, *, lists: bool) -> None:
+        """Nothing is answered until then, or no list and watch."""
+        if lists:
+            self.deaf_until = until
+        else:
+            self.away_until = until
+        self.cut = True
+        self.hang_up(forget=False, seconds=until - asyncio.get_running_loop().time())
 
     async def stream(self, path: str, params: Mapping[str, str], *, idle: float) -> Any:
         if self.dead:
             raise asyncio.CancelledError
-        if asyncio.get_running_loop().time() < max(self.away_until, self.deaf_until):
-            raise ApiError(0, "Unreachable", "connection refused")
+        self.answers_lists()
         return await super().stream(path, params, idle=idle)
 
     def _die(self, when: str, effect: str) -> None:
         self.struck[when, effect] += 1
+        self.struck.faults += 1
         self.dead, self.doom = True, None
         self.killed()
         raise asyncio.CancelledError
@@ -157,7 +183,8 @@ class Connection(FaultyCluster):
         """Return what the effect meets, if anything. ``named``: of the faults that are for this effect alone."""
         fault = next((one for one in self.faults if one.only == effect or not (one.only or named)), None)
         if fault is not None:
-            fault.count -= 1
+            self.struck.faults += not fault.met
+            fault.met, fault.count = True, fault.count - 1
             if fault.count <= 0:
                 self.faults.remove(fault)
         return fault
@@ -192,7 +219,7 @@ def _effect(verb: str, path: str) -> str:
 class Process:
     """``run`` is started by ``start`` and again by ``supervise`` after it was killed or ended by itself."""
 
-    def __init__(self, name: str, api: Any, run: Run, rng: Random, struck: Counter[tuple[str, str]],
+    def __init__(self, name: str, api: Any, run: Run, rng: Random, struck: Struck,
                  witness: Callable[[Connection, str], None]) -> None:
         self.name, self.clock = name, StoppableClock()
         self._api, self._run, self._rng, self._struck, self._witness = api, run, rng, struck, witness
@@ -211,10 +238,18 @@ class Process:
         old = self.connection
         self.clock.stopped_until = 0.0
         self.connection = Connection(self._api, self.clock, self.name, self._struck, self._witness)
-        self.connection.away_until, self.connection.deaf_until = old.away_until, old.deaf_until
+        self.connection.away_until, self.connection.deaf_until, self.connection.cut = old.away_until, old.deaf_until, old.cut
         self.connection.killed = self._cancel
         self.stop, self.ended_at = asyncio.Event(), None
         self.task = asyncio.create_task(self._run(self.connection, self.clock, Random(self._rng.random()), self.stop))
+
+    def stop_until(self, until: float) -> None:
+        """As by SIGSTOP."""
+        self.clock.stopped_until, self.clock.late = until, self._late
+
+    def _late(self) -> None:
+        self._struck.faults += 1
+        self.clock.late = lambda: None
 
     def _cancel(self) -> None:
         self.connection.dead = True

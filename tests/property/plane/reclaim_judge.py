@@ -59,12 +59,14 @@ def taken_wrongly(pod: Json, pods: list[Json], queues: dict[str, Json]) -> str:
 
 def owed(nodes: list[Json], pods: list[Json], queues: dict[str, Json]) -> list[str]:
     """Return a sentence for each queue that has less than it deserves while one of its pods by itself would fit without one pod
-    that another queue has beyond its own share."""
+    that another queue has beyond its own share. Whose group has its minimum already claims nothing (Volcano
+    pkg/scheduler/plugins/gang: starving jobs)."""
     every, staying = held(pods, going=True), held(pods, going=False)
+    placed = {judge.group_of(p) for p in pods if p["spec"].get("nodeName")}
     found = []
     for name, queue in queues.items():
         claims = [p for p in _waiting(pods) if queue_of(p) == name and not judge.in_gang(p)
-                  and every[name] + asked(p) <= deserved(queue)]  # fmt: skip
+                  and judge.group_of(p) not in placed and every[name] + asked(p) <= deserved(queue)]  # fmt: skip
         given = [p for p in pods if p["status"].get("phase") == "Running" and not p["metadata"].get("deletionTimestamp")
                  and queue_of(p) != name and queues[queue_of(p)]["spec"].get("reclaimable") is not False
                  and staying[queue_of(p)] > deserved(queues[queue_of(p)]) and not judge.in_gang(p)]  # fmt: skip

@@ -38,13 +38,15 @@ from tests.property.plane.kinds import (
     SERVED,
     SLICED,
     URGENT,
+    thinned,
+    troubled,
 )
 from tests.property.plane.monitors import MonitoredNode
 from tests.property.plane.mps import MpsNode
 from tests.property.plane.mps_kinds import BY_MPS
 from tests.property.plane.node import NUMBER, Node, Running
 from tests.property.plane.npus import MODEL, CutNode, HamiNode, NpuNode
-from tests.property.plane.processes import Connection, Doom, Fault, Process
+from tests.property.plane.processes import Connection, Doom, Fault, Process, Struck
 from tests.property.plane.upstream import UpstreamNode
 from tests.property.plane.webhooks import Desk, answered_by
 
@@ -68,6 +70,7 @@ in Volcano."""
 OF_CONF = {"by claim": CLAIMS, "by MPS": SERVED, "reclaim": RECLAIMING, "name: capacity": ADMITTED, "MindCluster": CUT,
            "AscendHAMi": HAMI, "NodeLock": BESIDE_UPSTREAM, "preempt": MONITORED}
 """The plane of a configuration, by what is said in it."""
+CONF_FILE = "volcano-scheduler.conf"
 UPSTREAMS = "n0"
 """The node whose plugin is upstream's, where one is."""
 FOREVER = 1e9
@@ -82,6 +85,7 @@ def conf_of(seed: int) -> str:
 class PlaneWorld(Door):
     name = PLANE
     pauses = (0.2, 1.0, 5.0)
+    quiet = 15.0
 
     def __init__(self, conf: str, rng: Random) -> None:
         super().__init__(conf, rng)
@@ -89,9 +93,7 @@ class PlaneWorld(Door):
         self.claims, self.reclaims = "by claim" in conf, "reclaim" in conf
         self.name = next((name for word, name in OF_CONF.items() if word in conf), PLANE)
         self.clock = VirtualClock()
-        self.struck: Counter[tuple[str, str]] = Counter()
-        self.faults = 0
-        """How many were ordered."""
+        self.struck = Struck()
         self.calm_since = FOREVER
         """Since when nothing befalls anybody."""
         self._seen, self._looks = -1, 0
@@ -126,6 +128,9 @@ class PlaneWorld(Door):
     def beginning(self, view: View, rng: Random) -> list[Op]:
         return releases.beginning(self.name, rng)
 
+    def amid(self, ops: list[Op], view: View, rng: Random) -> list[Op]:
+        return [*thinned(view, rng), *troubled(ops, rng)]
+
     def _node(self, name: str, rng: Random) -> Node:
         whole = ClaimingNode if self.claims else MonitoredNode if self.name == MONITORED else Node
         sort = {CUT: CutNode, HAMI: HamiNode}.get(self.name, whole) if name == SLICED else whole
@@ -139,7 +144,7 @@ class PlaneWorld(Door):
         self.hands: FaultyCluster = await faulty_cluster(self.clock)
         self.api = self.hands.api
         await self.hands.create(kinds.CONFIGMAPS, {"metadata": {"name": SCHEDULER_CONFIGMAP, "namespace": SYSTEM},
-                                                   "data": {"volcano-scheduler.conf": self.conf}}, SYSTEM)  # fmt: skip
+                                                   "data": {CONF_FILE: self.conf}}, SYSTEM)  # fmt: skip
         await self.hands.create(kinds.PRIORITY_CLASSES, objects.priority_class(URGENT, 100))
         await self.hands.create(volcano.QUEUES, objects.queue(BOUNDED, capability={NUMBER: str(BOUND)}))
         for name, spec in reclaim_kinds.QUEUES.items() if self.reclaims else ():
@@ -226,8 +231,8 @@ class PlaneWorld(Door):
     async def befall(self, op: Op) -> None:
         if op["do"] == "release" and not self._exchange(op):
             return
-        if op["do"] not in ("wait", "calm"):
-            self.faults, self.calm_since = self.faults + 1, FOREVER
+        if op["do"] not in ("wait", "calm", "rest"):
+            self.calm_since = FOREVER
         process = self.processes.get(op.get("process", ""))
         node = self.nodes.get(op.get("node", ""))
         if node is not None:
@@ -239,60 +244,80 @@ class PlaneWorld(Door):
                 await self._wait(op["seconds"])
             case "calm":
                 await self._calm()
+            case "rest":
+                await self._rest()
             case "kill" if process is not None:
                 if op["at once"]:
+                    self.struck.faults += process.alive
                     await process.kill()
                 else:
                     process.connection.doom = Doom(op["writes"], op["done"], op.get("only", ""))
             case "end" if process is not None:
+                self.struck.faults += process.alive
                 await self._while_ending(process)
             case "release" if process is not None:
+                self.struck.faults += process.alive
                 await (process.kill() if op["killed"] else self._while_ending(process))
             case "fault" if process is not None:
                 process.connection.faults.append(Fault(op["code"], op["count"], op["done"], op.get("only", "")))
                 if op.get("only", "").endswith(" slice"):  # the pod for which it cuts is ended by design
                     self.hurt.add(SLICED)
             case "away" if process is not None:
-                until = self.clock.monotonic() + op["seconds"]
-                if op["lists"]:
-                    process.connection.deaf_until = until
-                else:
-                    process.connection.away_until = until
-                process.connection.hang_up(forget=False, seconds=op["seconds"])
+                process.connection.go_away(self.clock.monotonic() + op["seconds"], lists=op["lists"])
             case "stop" if process is not None:
-                process.clock.stopped_until = self.clock.monotonic() + op["seconds"]
+                process.stop_until(self.clock.monotonic() + op["seconds"])
             case "hang up" if process is not None:
-                process.connection.hang_up(forget=op["forget"], seconds=op["seconds"])
+                self.struck.faults += process.connection.hang_up(forget=op["forget"], seconds=op["seconds"])
             case "clock" if process is not None:
                 process.clock.offset += op["seconds"]
-            case "reboot" if node is not None:
+                self.struck.faults += process.alive
+            case "configure":
+                self.struck.faults += await self._configure(self.conf if op["text"] is None else op["text"])
+            case _ if node is not None:
+                self.struck.faults += await self._befall_node(node, op)
+
+    async def _befall_node(self, node: Node, op: Op) -> bool:
+        """Return whether it changed anything."""
+        match op["do"]:
+            case "reboot":
                 for part in ("kubelet", "plugin", "driver", "monitor"):
                     if (running := self.processes.get(f"{part} {node.name}")) is not None:
                         await running.kill()
                 node.reboot()
-            case "restart containers" if node is not None:
+            case "restart containers":
+                ran = bool(node.running)
                 node.restart_containers()
-            case "lose record" if node is not None:
+                return ran
+            case "lose record":
+                recorded = bool(node.kubelet.pod_devices.entries)
                 await self.processes[f"kubelet {node.name}"].kill()
                 node.lose_record()
-            case "card" if node is not None:
+                return recorded
+            case "card":
                 uuid = node.cards.cards[op["card"] % len(node.cards.cards)].uuid
+                if op["lost"] == (uuid in node.cards.lost):
+                    return False
                 if op["lost"]:
                     node.lose(uuid)
                 else:
                     node.cards.lost.discard(uuid)
-            case "damage book" if node is not None:
+            case "damage book":
                 node.damage_book(op["text"])
-            case "daemon" if node is not None:
+            case "daemon":
                 node.befall_daemon(op["card"], op["what"])
-            case "take slices" if node is not None:
-                for one in self._listed(kinds.RESOURCE_SLICES):
-                    if one["spec"].get("nodeName") == node.name:
-                        with suppress(ApiError):
-                            await self.hands.delete(kinds.RESOURCE_SLICES, one["metadata"]["name"])
-            case "configure":
-                data = {"volcano-scheduler.conf": self.conf if op["text"] is None else op["text"]}
-                await self.hands.patch(kinds.CONFIGMAPS, SCHEDULER_CONFIGMAP, {"data": data}, SYSTEM)
+            case "take slices":
+                mine = [one for one in self._listed(kinds.RESOURCE_SLICES) if one["spec"].get("nodeName") == node.name]
+                for one in mine:
+                    with suppress(ApiError):
+                        await self.hands.delete(kinds.RESOURCE_SLICES, one["metadata"]["name"])
+                return bool(mine)
+        return True
+
+    async def _configure(self, text: str) -> bool:
+        """Write the schedulers' configuration; return whether it was another."""
+        before = await self.hands.get(kinds.CONFIGMAPS, SCHEDULER_CONFIGMAP, SYSTEM)
+        await self.hands.patch(kinds.CONFIGMAPS, SCHEDULER_CONFIGMAP, {"data": {CONF_FILE: text}}, SYSTEM)
+        return bool(before["data"][CONF_FILE] != text)
 
     def _exchange(self, op: Op) -> bool:
         """Say of which release the process is from its next start; return whether one has to end for it."""
@@ -335,10 +360,14 @@ class PlaneWorld(Door):
         for node in self.nodes.values():
             node.cards.lost.clear()
             node.rest()
-        await self.hands.patch(kinds.CONFIGMAPS, SCHEDULER_CONFIGMAP, {"data": {"volcano-scheduler.conf": self.conf}}, SYSTEM)
+        await self._configure(self.conf)
         self.calm_since = self.clock.monotonic()
 
     # -- what is seen of it -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _rest(self) -> None:
+        """Nothing befalls anybody until everything that can run runs."""
 
     @abstractmethod
     def _written(self, process: Connection, effect: str) -> None:
