@@ -49,6 +49,40 @@ def test_a_claim_gets_no_card_of_which_annotated_pods_have_shares() -> None:
     assert all(world.node_of(name) for name in ("first", "second"))
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("notes", [{}, {"volcano.sh/job-name": "j", "volcano.sh/task-index": "0"}])
+def test_a_pod_that_runs_with_a_resource_of_another_device_plugin_closes_no_card_to_claims(restarted: bool, notes: Json) -> None:
+    """It was taken for one that holds cards which nobody knows: beside an RDMA device no claim got anything of its node."""
+    world = ClaimWorld()
+    with_nics = node("n0")
+    with_nics["status"]["allocatable"]["rdma/hca"] = "10"
+    world.add(with_nics)
+    world.publish(GPU, on_cards("n0", 2))
+    world.add(pod("nic", limits={"rdma/hca": "1"}, annotations=notes))
+    world.settle()
+    world.set_phase("nic", "Running")
+    if restarted:
+        world.engine = world.restarted()
+    world.ask("by-claim", whole())
+    world.settle()
+    assert (world.node_of("nic"), world.node_of("by-claim")) == ("n0", "n0")
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_pod_that_runs_with_a_device_of_a_class_for_its_resource_closes_no_other_device(restarted: bool) -> None:
+    world = ClaimWorld()
+    world.add(node("n0"))
+    world.publish({**GPU, "spec": {"extendedResourceName": "example.com/gpu"}}, on_cards("n0", 2))
+    world.add(pod("by-resource", limits={"example.com/gpu": "1"}))
+    world.settle()
+    world.set_phase("by-resource", "Running")
+    if restarted:
+        world.engine = world.restarted()
+    world.ask("by-claim", whole())
+    world.settle()
+    assert (world.node_of("by-resource"), world.node_of("by-claim")) == ("n0", "n0")
+
+
 REGISTERED = "GPU-n0-{},10,8000,NVIDIA-Tesla V100-SXM2-16GB,{},hami-core:"
 ALL_UNHEALTHY = node("n0", register=REGISTERED.format(0, "false") + REGISTERED.format(1, "false"))
 ALL_UNHEALTHY["status"]["allocatable"] |= {f"{VGPU}-{what}": "0" for what in ("number", "memory", "cores")}

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from pumice.scheduler.state.known_claims import Reserved
 from pumice.scheduler.state.nodes import NodeTable
 from pumice.scheduler.state.resources import Request, repack
 from pumice.scheduler.state.terms import Features, TermIndex
+from pumice.wire import names
 from pumice.wire.objects import Node, PodSpec, PodStatus
 
 # -- what one pod holds on a node, how firmly, and the receipt of an operation on it -----------------------------------
@@ -379,7 +381,8 @@ class Ledger:
         held = [one for placement in there.values() for one in placement.allocations]
         if promised:
             held += (one for placement in self.nominated.get(node, {}).values() for one in placement.allocations)
-        if any(one.told is not None and not one.allocations for one in there.values()):
+        served = self.device_claims.owned
+        if any(one.told is not None and not one.allocations and _asks_for_cards(one.told, served) for one in there.values()):
             return {"": _UNKNOWN}
         found: dict[str, str] = {}
         for one in (*held, *plus):
@@ -615,6 +618,20 @@ class Ledger:
 
 
 _SHARED, _UNKNOWN = "annotated pods have shares of its card", "annotated pods hold cards of the node, and nobody knows which"
+
+
+_OURS: Final = (f"{names.DOMAIN}/", names.HUAWEI)
+_NAMING_CARDS: Final = frozenset((names.VGPU_IDS, names.GPU_INDEX))
+
+
+def _asks_for_cards(told: Told, served: frozenset[str]) -> bool:
+    """Return whether a pod asks for cards by one of these resources, or by one that a device type of ours has which is switched
+    off, or names cards. What it asks of others (``rdma/hca``) are no cards."""
+    spec, _, _, keys, *_ = told
+    asked = (name for one in (*spec.containers, *spec.init_containers) for name in one.resources.limits)
+    return any(name in served or name.startswith(_OURS) for name in asked) or any(
+        key in _NAMING_CARDS or key.startswith(names.HUAWEI) for key in keys
+    )
 
 
 def _cards_of(reserved: Reserved) -> list[str]:
