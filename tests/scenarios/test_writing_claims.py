@@ -10,6 +10,7 @@ import pytest
 from kit.device_claims import GPU, cards, whole
 from kit.objects import node, pod
 from kit.scheduler_daemon import Daemon, create, daemon
+from kit.virtual_time import run_virtually
 
 from pumice.effects.vocabulary import Deallocate
 from pumice.ports.cluster import ApiError
@@ -51,7 +52,7 @@ def run(story: Callable[[Daemon], Awaitable[None]]) -> None:
             await world(running)
             await story(running)
 
-    asyncio.run(main())
+    run_virtually(main())
 
 
 def test_a_claim_has_its_finalizer_its_devices_and_its_pod_before_the_pod_is_bound() -> None:
@@ -330,6 +331,6 @@ def test_without_the_api_or_the_right_the_scheduler_starts_and_says_so(code: int
 
             await running.until(reported)
 
-    asyncio.run(story())
+    run_virtually(story())
 
 

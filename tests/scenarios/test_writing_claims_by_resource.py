@@ -11,6 +11,7 @@ import pytest
 from kit.device_claims import cards
 from kit.objects import node, pod
 from kit.scheduler_daemon import Daemon, create, daemon
+from kit.virtual_time import run_virtually
 
 from pumice.claims.by_resource import ANNOTATION, name_for
 from pumice.ports.cluster import ApiError
@@ -43,7 +44,7 @@ def run(story: Callable[[Daemon], Awaitable[None]], each: int = 1) -> None:
             await running.cluster.create(kinds.RESOURCE_SLICES, {k: v for k, v in cards("n1", each).items() if k != "kind"})
             await story(running)
 
-    asyncio.run(main())
+    run_virtually(main())
 
 
 def test_the_claim_is_made_given_its_devices_and_told_in_the_pods_status_before_the_pod_is_bound() -> None:
