@@ -79,7 +79,8 @@ def _main_task(frame: FrameType | None) -> asyncio.Task[Any] | None:
 
 
 def _tasks() -> Iterator[str]:
-    for task in sorted(asyncio.tasks._all_tasks, key=lambda task: task.get_name()):  # of every loop
+    every = asyncio.tasks._all_tasks if sys.version_info < (3, 12) else asyncio.tasks._scheduled_tasks
+    for task in sorted(every, key=lambda task: task.get_name()):  # of every loop
         if not task.done():
             yield f"task {task.get_name()!r}"
             yield from (f"    {line}" for line in _awaits(task.get_coro()))

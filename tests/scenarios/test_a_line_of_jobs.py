@@ -77,10 +77,10 @@ def test_a_cycle_asks_for_the_places_of_those_alone_that_are_new_or_were_tried(m
 def test_a_pod_that_requests_nothing_and_for_which_there_was_no_time_goes_in_the_next_cycle() -> None:
     """It was told that its queue has all that it deserves, which is none of its business, and waited for a minute."""
     world = World()
-    world.add(node("n1"), pod("a"))
-    assert hasty(world) == []
+    world.add(node("n1"), pod("a"), pod("b"))
+    assert hasty(world) == ["a"]
     world.cycle()
-    assert (world.node_of("a"), world.pods["default/a"]["status"].get("conditions")) == ("n1", None)
+    assert (world.node_of("b"), world.pods["default/b"]["status"].get("conditions")) == ("n1", None)
 
 
 def test_a_queue_that_all_have_left_lines_up_the_next_by_another_configuration() -> None:

@@ -245,12 +245,16 @@ class SchedulingQueue:
     """No job rests until an earlier time than this."""
     _released: bool = False
     """Something was released since jobs were last activated for it."""
-    _lending_due: bool = False
-    """A cycle had no time to lend to those who wait for it: the next one is due at once."""
+    _lending_due: dict[Job, None] = field(default_factory=dict)
+    """Jobs to which a cycle had no time to lend: they are tried again once there is time, from the next cycle on."""
+    _lending_next: bool = False
     _elsewhere: tuple[int, int, int, int] = (0, 0, 0, 0)
     """Changes of storage, of claims and of pods that others select, as far as jobs that mind them have seen them."""
     _offered: int = -1
     """Revision up to which gains have been offered to every unschedulable class."""
+    _offering: int = -1
+    _unasked: dict[PodClass, None] = field(default_factory=dict)
+    """Classes for which there was no time yet when the gain ``_offering`` was offered."""
     _counted_nodes: int = 0
     """Version of the nodes at the last renewal."""
     _resolved_nodes: int = -1
@@ -305,8 +309,9 @@ class SchedulingQueue:
 
     def start_over(self, jobs: Collection[Job], patience: Patience) -> None:
         """Another configuration decides now: every job may try again."""
-        self.patience, self._cycle_at, self._offered = patience, FOR_EVER, -1
-        for memory in (self._inqueue_until, self._put_off, self.unexplained, self.unschedulable, self.unresolvable):
+        self.patience, self._cycle_at, self._offered, self._offering = patience, FOR_EVER, -1, -1
+        for memory in (self._inqueue_until, self._put_off, self._unasked, self._lending_due, self.unexplained,
+                       self.unschedulable, self.unresolvable):  # fmt: skip
             memory.clear()
         self.reserved = {}
         for queue in {job.queue for job in jobs}:
@@ -359,6 +364,9 @@ class SchedulingQueue:
         self._cycle_at = FOR_EVER
         while self._inqueue_until and next(iter(self._inqueue_until.values())) <= now:
             self.end_inqueue(next(iter(self._inqueue_until)))
+        if self._lending_next:
+            due, self._lending_due, self._lending_next = self._lending_due, {}, False
+            self.released_to(due)
         if self._released:
             self._released = False
             self._happens(QueueEvent.RELEASED, [job for job in self._timed if self._resting[job].hint.released])
@@ -386,14 +394,15 @@ class SchedulingQueue:
     def offer(self, news: int, unschedulable: Callable[[PodClass], bool], late: Callable[[], bool]) -> None:
         """Activate the jobs of classes whose hint says that something helped, as far as the time allows; the others come next
         time. ``news`` is the number of the last gain."""
-        for cls in list(self._by_class) if self._offered != news else ():
-            if cls not in self._by_class:
-                continue  # its jobs were activated for another class of theirs
-            if unschedulable(cls):
-                self._by_class[cls] = self._by_class.pop(cls)  # to the end of the row
-            else:
+        if self._offered == news:
+            return
+        if self._offering != news:  # whom the last one has not reached come first
+            self._offering, self._unasked = news, {**self._unasked, **dict.fromkeys(self._by_class)}
+        for cls in list(self._unasked):
+            del self._unasked[cls]
+            if cls in self._by_class and not unschedulable(cls):  # else its jobs were activated for another class of theirs
                 self._happens(QueueEvent.FITS, self._by_class[cls])
-            if late():
+            if self._unasked and late():
                 return
         self._offered = news
 
@@ -406,15 +415,13 @@ class SchedulingQueue:
 
     # -- lending, and reservations of Inqueue jobs -----------------------------------------------------------------
 
-    def lend_later(self) -> None:
-        """There is no time to lend in this cycle."""
-        self._lending_due = True
+    def lend_later(self, jobs: Iterable[Job]) -> None:
+        """There is no time to lend to these jobs in this cycle."""
+        self._lending_due.update(dict.fromkeys(jobs))
 
     def lend_now(self) -> None:
-        """There is time again to lend to those for whom there was none, cycles ago."""
-        if self._lending_due:
-            self._lending_due = False
-            self.released()
+        """Everybody within his share was tried: those for whom there was no time to lend come next."""
+        self._lending_next = bool(self._lending_due)
 
     def bound_inqueue(self, job: Job, now: float) -> None:
         """The Inqueue job was tried in vain: the reservation of its minimum ends after a while."""
@@ -494,7 +501,8 @@ class SchedulingQueue:
         """Return whether a job that is not active may get a place or a reason."""
         return bool(
             self.unexplained
-            or ((self._released or self._lending_due) and self._timed)
+            or self._lending_due
+            or (self._released and self._timed)
             or ((self._by_class or self._timed) and news != self._offered)
         )
 

@@ -24,7 +24,8 @@ from pumice.scheduler.state.tasks import by_gang, by_queue
 def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     """Shares are parts of everything, pods and gangs are whole: what no queue can take within its share would lie idle for
     ever. It is lent pod by pod (gang by gang), to the queue that comes least over its share by it first, of equal ones to the
-    one that was lent something longest ago, as far as the plugins lend (``Allocatable.may_borrow``)."""
+    one that was lent something longest ago, as far as the plugins lend (``Allocatable.may_borrow``). One is served in any case;
+    those for whom there is no time are tried again in the next cycle."""
     framework, state = cycle.framework, cycle.state
     waiting: dict[QueueState, list[Job]] = {}
     for job, found in cycle.attempts.items():
@@ -42,10 +43,12 @@ def lend(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
 
     for queue in lines:
         line_up(queue)
+    served = False
     while order:
-        if cycle.out_of_time():
-            state.scheduling_queue.lend_later()
+        if served and cycle.out_of_time():
+            state.scheduling_queue.lend_later(job for line in lines.values() for job in line)
             return
+        served = True
         _, queue = heapq.heappop(order)
         job = lines[queue].take()
         if framework.may_borrow(queue, job.unit()) and _lend_to(cycle, job, failed_roles.setdefault(job, set())):
@@ -81,19 +84,18 @@ def _lend_to(cycle: Cycle, job: Job, failed_roles: set[str]) -> bool:
 def allocate(cycle: Cycle) -> None:
     """Everybody within its queue's share; then, of what nobody can take so, queues beyond their share (``lend``)."""
     failed_roles: dict[Job, set[str]] = {}
-    _within_shares(cycle, failed_roles)
-    scheduling_queue = cycle.state.scheduling_queue
-    if cycle.out_of_time():
-        if any(found.short_of_share for found in cycle.attempts.values()):
-            scheduling_queue.lend_later()
-        return
-    scheduling_queue.lend_now()
-    lend(cycle, failed_roles)
+    if _within_shares(cycle, failed_roles):
+        lend(cycle, failed_roles)
+        cycle.state.scheduling_queue.lend_now()
+    else:
+        cycle.state.scheduling_queue.lend_later(job for job, found in cycle.attempts.items() if found.short_of_share)
 
 
-def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
+def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> bool:
+    """Return whether there was time for everybody."""
     framework = cycle.framework
     lines = {queue: queue.active for queue in queues(cycle) if _line_up(cycle, queue)}
+    waiting = dict.fromkeys(lines)
     untried: dict[Job, list[Task]] = {}
     turns = Turns(framework, lines)
     least, began = cycle.at_least, cycle.tick()
@@ -104,14 +106,16 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
     ):
         out_of_turn = bool(begun)  # what is held for a gang is held no longer than must be
         queue = begun.pop(0) if begun else turns.take()
+        if not out_of_turn:
+            del waiting[queue]
         least -= 1
         line = lines[queue]
         if not line.line:
             continue
         if not out_of_turn and framework.overused(queue):
-            for job in list(line.line):
-                if job in untried or _takes_part(cycle, job):
-                    _overused(cycle, job)
+            jobs = [job for job in line.line if job in untried or _takes_part(cycle, job)]
+            for number, job in enumerate(jobs):
+                _overused(cycle, job, late=number > 0 and cycle.out_of_time())
             continue
         job, goes_on = line.take(), False
         if queue.one_by_one and job.backoff.until > cycle.now:
@@ -132,6 +136,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
             if before is not None and before in line.line:
                 line.line.line_up(job, framework.job_order_key(before))
                 turns.again(queue)
+                waiting[queue] = None
                 continue
             statement = cycle.statement()
             if domains.place(cycle, job, statement, tasks, failed_roles.setdefault(job, set())):
@@ -146,6 +151,8 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> None:
             continue
         if line.line and not out_of_turn:
             turns.again(queue)
+            waiting[queue] = None
+    return not begun and all(job in untried for queue in waiting for job in lines[queue].line)
 
 
 def _line_up(cycle: Cycle, queue: QueueState) -> bool:
@@ -200,11 +207,12 @@ def _start(cycle: Cycle, job: Job) -> bool:
     return True
 
 
-def _overused(cycle: Cycle, job: Job) -> None:
+def _overused(cycle: Cycle, job: Job, *, late: bool) -> None:
     """Its queue has all that it deserves. Only a pod that some node would take waits for its queue: a queue deserves nothing of
-    what no node has, so that a pod which fits nowhere would be told of a limit that nobody set."""
+    what no node has, so that a pod which fits nowhere would be told of a limit that nobody set. ``late``: there is no time to ask
+    the nodes, and the job stays active."""
     overused = by_queue(f"queue {job.queue.name} is overused")
-    if cycle.out_of_time():
+    if late:
         refuse(cycle, job, overused)
         cycle.attempts[job].short_of_share = True
         return
@@ -240,7 +248,7 @@ def backfill(cycle: Cycle) -> None:
             if tasks:
                 found.append((job, sorted(tasks, key=framework.task_order_key)))
     for number, (job, tasks) in enumerate(found):
-        if cycle.out_of_time():
+        if number and cycle.out_of_time():
             for late, _ in found[number:]:
                 cycle.postpone(late)
             return
