@@ -30,6 +30,17 @@ MINDCLUSTER: Final = OurDevices(
 )
 HAMI_NPUS: Final = OurDevices("ascend", CHIPS, f"{names.HUAWEI}Ascend*", ("deviceshare.AscendHAMiVNPUEnable",))
 OUR_DEVICES: Final = (VGPU, GPUSHARE, MINDCLUSTER, HAMI_NPUS)
+_NAMING: Final = frozenset((names.VGPU_IDS, names.GPU_INDEX))
+
+
+def is_our_resource(name: str) -> bool:
+    """Return whether a resource is one that a device type of ours has, switched on or off."""
+    return name.startswith((f"{names.DOMAIN}/", names.HUAWEI))
+
+
+def names_our_devices(annotation: str) -> bool:
+    """Return whether an annotation of that key names cards or chips that a pod has."""
+    return annotation in _NAMING or annotation.startswith(names.HUAWEI)
 
 
 class ClaimDriver(NamedTuple):

@@ -260,6 +260,10 @@ class Plugin:
         return effects + self._allocator.upkeep(node, self._clock.monotonic(), stamp(self._clock.now()))
 
 
+LEAVING = 20.0
+"""Seconds for a plugin that is to stop, within the thirty of a pod's grace period."""
+
+
 async def run_plugins(
     settings: PluginSettings,
     *device_types: ServedDevices,
@@ -286,10 +290,19 @@ async def run_plugins(
 
     async with plugin_pages(settings.health_address, settings.health_port, *(one.page for one in served)), group() as beside:
         telling = beside.create_task(tell_ready())
-        async with group() as plugins:  # nobody cancels them at `stop`: what they take back and end then has to be awaited
-            for one in served:
-                plugins.create_task(one.run(stop))
+        async with group() as plugins:  # cancelled at `stop`, they would not take back what they have to
+            running = [plugins.create_task(one.run(stop)) for one in served]
+            hurrying = beside.create_task(_cancel_late(running, stop, clock))
         telling.cancel()
+        hurrying.cancel()
+
+
+async def _cancel_late(running: list[asyncio.Task[None]], stop: asyncio.Event, clock: Clock) -> None:
+    """Cancel plugins that have not ended a while after ``stop``."""
+    await stop.wait()
+    await clock.sleep(LEAVING)
+    for task in running:
+        task.cancel()
 
 
 @dataclass(slots=True)

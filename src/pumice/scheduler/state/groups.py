@@ -303,7 +303,7 @@ class Groups:
     def put_queue(self, queue: Queue) -> None:
         name = queue.metadata.name
         known, version = self.queues.get(name), number_of(queue.metadata)
-        if known is not None and 0 < version <= known.object_version:
+        if known is not None and known.uid == queue.metadata.uid and 0 < version <= known.object_version:
             return
         if self.uids.comes("Queue", name, queue.metadata.uid):
             self._forget_queue(name)

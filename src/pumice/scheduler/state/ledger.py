@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,8 +29,8 @@ from pumice.scheduler.state.known_claims import Reserved
 from pumice.scheduler.state.nodes import NodeTable
 from pumice.scheduler.state.resources import Request, repack
 from pumice.scheduler.state.terms import Features, TermIndex
-from pumice.wire import names
 from pumice.wire.objects import Node, PodSpec, PodStatus
+from pumice.wire.our_devices import is_our_resource, names_our_devices
 
 # -- what one pod holds on a node, how firmly, and the receipt of an operation on it -----------------------------------
 
@@ -620,18 +619,12 @@ class Ledger:
 _SHARED, _UNKNOWN = "annotated pods have shares of its card", "annotated pods hold cards of the node, and nobody knows which"
 
 
-_OURS: Final = (f"{names.DOMAIN}/", names.HUAWEI)
-_NAMING_CARDS: Final = frozenset((names.VGPU_IDS, names.GPU_INDEX))
-
-
 def _asks_for_cards(told: Told, served: frozenset[str]) -> bool:
     """Return whether a pod asks for cards by one of these resources, or by one that a device type of ours has which is switched
     off, or names cards. What it asks of others (``rdma/hca``) are no cards."""
     spec, _, _, keys, *_ = told
     asked = (name for one in (*spec.containers, *spec.init_containers) for name in one.resources.limits)
-    return any(name in served or name.startswith(_OURS) for name in asked) or any(
-        key in _NAMING_CARDS or key.startswith(names.HUAWEI) for key in keys
-    )
+    return any(name in served or is_our_resource(name) for name in asked) or any(map(names_our_devices, keys))
 
 
 def _cards_of(reserved: Reserved) -> list[str]:
