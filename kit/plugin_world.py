@@ -51,7 +51,7 @@ class World:
             yield
         finally:
             stop.set()
-            await asyncio.wait_for(task, 60)
+            await task  # without a limit, for which time would jump: its gRPC server ends by threads of its own
 
 
 def in_a_world(

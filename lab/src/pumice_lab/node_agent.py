@@ -50,7 +50,7 @@ from pumice.wire.scheduler_conf import parse_scheduler_conf
 log = logging.getLogger("pumice.cluster.node")
 
 LEAVING = 10.0
-"""Seconds for a plugin to take back what it has said of the node's cards, when another one shares them from now on."""
+"""Seconds for a plugin to take back what it has said of the node's cards, when another one shares them or the node ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +175,9 @@ async def _serve_plugin(settings: AgentSettings, modes: asyncio.Queue[str], clus
         job = asyncio.create_task(supervised(f"{mode} plugin", plugin, stop=stop, clock=clock, log=log))
         try:
             mode = await modes.get()
-            stop.set()
-            await asyncio.wait({job}, timeout=LEAVING)
         finally:
             stop.set()
+            await asyncio.wait({job}, timeout=LEAVING)  # cancelled at once, it would leave control daemons behind
             job.cancel()
             await asyncio.gather(job, return_exceptions=True)  # awaited alone, it would swallow a cancellation of ours
 

@@ -260,10 +260,6 @@ class Plugin:
         return effects + self._allocator.upkeep(node, self._clock.monotonic(), stamp(self._clock.now()))
 
 
-LEAVING = 20.0
-"""Seconds for a plugin that is to stop, within the thirty of a pod's grace period."""
-
-
 async def run_plugins(
     settings: PluginSettings,
     *device_types: ServedDevices,
@@ -288,21 +284,11 @@ async def run_plugins(
         if ready is not None:
             ready.set()
 
-    async with plugin_pages(settings.health_address, settings.health_port, *(one.page for one in served)), group() as beside:
-        telling = beside.create_task(tell_ready())
-        async with group() as plugins:  # cancelled at `stop`, they would not take back what they have to
-            running = [plugins.create_task(one.run(stop)) for one in served]
-            hurrying = beside.create_task(_cancel_late(running, stop, clock))
+    async with plugin_pages(settings.health_address, settings.health_port, *(one.page for one in served)), group() as tasks:
+        telling = tasks.create_task(tell_ready())
+        # None is cancelled at `stop`: what a plugin takes back then has to be awaited.
+        await asyncio.wait([tasks.create_task(one.run(stop)) for one in served])
         telling.cancel()
-        hurrying.cancel()
-
-
-async def _cancel_late(running: list[asyncio.Task[None]], stop: asyncio.Event, clock: Clock) -> None:
-    """Cancel plugins that have not ended a while after ``stop``."""
-    await stop.wait()
-    await clock.sleep(LEAVING)
-    for task in running:
-        task.cancel()
 
 
 @dataclass(slots=True)

@@ -89,6 +89,7 @@ class NodeLocks:
                 self._forget(lock.node, lock.key)
             except ApiError as error:
                 if error.code == 404:
+                    self._forget(lock.node, lock.key)
                     return
                 await self.clock.sleep(0.1)
                 continue

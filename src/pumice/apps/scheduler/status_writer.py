@@ -160,7 +160,7 @@ OVERTAKEN = 2.0
 """Seconds for which a Binding waits at most for a condition of its pod that is on its way."""
 REFUSED = frozenset({400, 403, 405, 422})
 """Answers to an eviction that asking again does not change."""
-HOPELESS = (403, 404, 422)
+FINAL = (403, 404, 422)
 """Refusals of other writes after which they are not tried again."""
 NOT_NOW = REFUSED | {409, 429}
 """The same by the Eviction API: a PodDisruptionBudget allows none now, or it is another pod by now."""
@@ -398,8 +398,8 @@ class StatusWriter:
                     await self._requests.stays(effect, error.message)
                     self.refused(effect, error.message)
                     return
-                hopeless = await self._requests.gone(effect, error) if isinstance(effect, Evict) else error.code in HOPELESS
-                if hopeless or isinstance(effect, Event):
+                final = await self._requests.gone(effect, error) if isinstance(effect, Evict) else error.code in FINAL
+                if final or isinstance(effect, Event):
                     log.debug("not written %s: %s", effect, error)
                     if isinstance(effect, OpenGate):
                         self.shut(effect)

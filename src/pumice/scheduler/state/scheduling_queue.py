@@ -248,6 +248,7 @@ class SchedulingQueue:
     _lending_due: dict[Job, None] = field(default_factory=dict)
     """Jobs to which a cycle had no time to lend: they are tried again once there is time, from the next cycle on."""
     _lending_next: bool = False
+    """Everybody within a share was tried: those are tried when the next cycle opens."""
     _elsewhere: tuple[int, int, int, int] = (0, 0, 0, 0)
     """Changes of storage, of claims and of pods that others select, as far as jobs that mind them have seen them."""
     _offered: int = -1
@@ -396,7 +397,7 @@ class SchedulingQueue:
         time. ``news`` is the number of the last gain."""
         if self._offered == news:
             return
-        if self._offering != news:  # whom the last one has not reached come first
+        if self._offering != news:  # classes that an earlier gain was not offered to come first
             self._offering, self._unasked = news, {**self._unasked, **dict.fromkeys(self._by_class)}
         for cls in list(self._unasked):
             del self._unasked[cls]
@@ -420,7 +421,7 @@ class SchedulingQueue:
         self._lending_due.update(dict.fromkeys(jobs))
 
     def lend_now(self) -> None:
-        """Everybody within his share was tried: those for whom there was no time to lend come next."""
+        """Everybody within a share was tried: the jobs for which there was no time to lend come next."""
         self._lending_next = bool(self._lending_due)
 
     def bound_inqueue(self, job: Job, now: float) -> None:
