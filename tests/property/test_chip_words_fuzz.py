@@ -4,7 +4,6 @@ pkg/scheduler/api/devices/ascend/mindcluster, MindCluster ascend-device-plugin).
 from __future__ import annotations
 
 import json
-import logging
 import random
 from typing import Any
 
@@ -107,7 +106,6 @@ def test_nothing_that_others_write_ends_the_plugin_or_what_gathers_its_reports()
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_a_million_pods_and_reports_never_raise(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.ERROR)  # a warning of each third report would be kept
+def test_a_million_pods_and_reports_never_raise() -> None:
     print(f"seed {SEED}")
     assert run(1_000_000, SEED) > 10_000
