@@ -166,11 +166,11 @@ def test_a_server_of_mps_lets_a_container_begin_whose_annotations_took_long_to_b
 
 
 @pytest.mark.parametrize("defect", defects(), ids=lambda defect: defect.name)
-def test_a_planted_defect_still_has_its_line(defect: Defect) -> None:
+def test_a_planted_defect_still_has_its_line_and_can_be_loaded(defect: Defect) -> None:
     spec = importlib.util.find_spec(defect.module)
     assert spec is not None
     assert spec.origin is not None
-    assert defect.broken(Path(spec.origin).read_text("utf-8"))
+    assert compile(defect.broken(Path(spec.origin).read_text("utf-8")), spec.origin, "exec")
 
 
 def test_there_are_four_planted_defects_of_each_part() -> None:
