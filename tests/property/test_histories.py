@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests.property.history.books_door import BooksDoor, SlotDoor
-from tests.property.history.daemon_door import DaemonDoor, virtually
+from tests.property.history.daemon_door import BusyDaemonDoor, DaemonDoor, virtually
 from tests.property.history.engine_door import EngineDoor
 from tests.property.history.runner import OPEN, Drive, History, at_once, draw, replay, shrunk
 
@@ -67,6 +67,11 @@ def test_no_history_of_the_daemon_before_a_failing_api_server_breaks_a_promise()
     many(int(os.environ.get("PUMICE_HISTORIES", "6")), DaemonDoor, virtually, first_seed())
 
 
+@pytest.mark.usefixtures("quiet")
+def test_no_history_of_the_daemon_on_a_busy_processor_breaks_a_promise() -> None:
+    many(int(os.environ.get("PUMICE_HISTORIES", "6")), BusyDaemonDoor, virtually, first_seed())
+
+
 @pytest.mark.parametrize("door", [BooksDoor, SlotDoor])
 def test_the_books_equal_those_of_an_engine_that_has_seen_the_objects_only(door: type[BooksDoor]) -> None:
     many(int(os.environ.get("PUMICE_HISTORIES", "6")), door, at_once, first_seed())
@@ -84,7 +89,7 @@ def test_a_million_steps_of_the_engine(record_property: Any) -> None:
 def test_thousands_of_histories_of_the_daemon(record_property: Any) -> None:
     first = first_seed()
     record_property("first_seed", first)
-    record_property("steps", many(3_000, DaemonDoor, virtually, first))
+    record_property("steps", many(3_000, DaemonDoor, virtually, first) + many(1_000, BusyDaemonDoor, virtually, first + 3_000))
 
 
 def test_a_history_is_data_and_plays_again_as_it_was() -> None:

@@ -1,11 +1,16 @@
 """A scheduler whose processor is busy with others runs out of time in every cycle, and gets somewhere all the same."""
 
 from itertools import count
+from typing import Any
 
+import pytest
 from kit.engine_world import World
-from kit.objects import node, pod
+from kit.objects import group, node, pod
 
 CYCLES = 60
+APART = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "gang"}}}]}}  # fmt: skip
+"""Of pods that mind each other: places for them are found in one cycle."""
 
 
 def cycles_without_time(world: World) -> int:
@@ -32,3 +37,26 @@ def test_pods_that_request_nothing_are_placed_one_by_one() -> None:
     world.add(node("n1", cpu="4"), *(pod(f"p{i}") for i in range(5)))
     assert cycles_without_time(world) < CYCLES
     assert len(world.placements()) == 5
+
+
+@pytest.mark.parametrize("affinity", [APART, {}], ids=["searched for at once", "searched for over cycles"])
+def test_a_gang_that_keeps_what_it_has_leaves_others_a_turn(affinity: dict[str, Any]) -> None:
+    world = World()
+    world.add(node("n1", cpu="2"), node("n2", cpu="2"), pod("old", cpu="2"))
+    world.settle()
+    world.terminate("old")
+    members = [pod(f"g{i}", cpu="2", group="gang", labels={"app": "gang"}, priority=9, affinity=affinity) for i in range(2)]
+    world.add(group("gang", minimum=2), *members)
+    world.settle()
+    world.add(pod("small", cpu="1"), pod("small-too", cpu="1"), pod("large", cpu="8"))
+    assert cycles_without_time(world) < CYCLES
+    assert not world.placements()["small"], "what is free is kept for the gang until the rest is"
+
+
+def test_a_gang_with_a_pod_that_finds_no_place_waits_though_its_other_pods_were_not_tried() -> None:
+    world = World()
+    world.add(node("n1", cpu="4"), node("n2", cpu="4"), *(pod(f"on-n{i}", cpu="2", nodeName=f"n{i}") for i in (1, 2)))
+    world.add(group("gang", minimum=2), pod("g0", cpu="3", group="gang", priority=9), pod("g1", cpu="1", group="gang"))
+    world.settle()
+    world.now += 60
+    assert cycles_without_time(world) < CYCLES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from itertools import combinations, islice
 from random import Random
 from typing import Any
@@ -54,6 +54,8 @@ class DaemonDoor(Door):
         self.dying = False
         self.cycles = 0
         """Of the running wait."""
+        self.clock_of_cycles: dict[str, Callable[[], float]] = {}
+        """``tick``, where a cycle has another clock than the machine's."""
         self.store.heard.append(self._heard)
         data = {"volcano-scheduler.conf": conf}
         meta = {"name": SCHEDULER_CONFIGMAP, "namespace": SYSTEM_NAMESPACE}
@@ -74,7 +76,7 @@ class DaemonDoor(Door):
             self.cycles += 1
             if self.cycles == RESTLESS:
                 self.checker.complain("restless", f"{RESTLESS} cycles within one wait")
-            return cycle(*args, **more)
+            return cycle(*args, **self.clock_of_cycles, **more)
 
         engine.cycle = counted  # type: ignore[method-assign]
         self.task = asyncio.create_task(self.scheduler.run())
@@ -208,6 +210,19 @@ class DaemonDoor(Door):
         self.checker.slow[uid] = now + SLOW
         self.checker.disturb(pod)
         self._uncalm()
+
+
+class BusyDaemonDoor(DaemonDoor):
+    """The same on a processor that others keep busy: from one look at its clock to the next a cycle may lose all of its time."""
+
+    def __init__(self, conf: str, rng: Random) -> None:
+        super().__init__(conf, rng)
+        self._elapsed, self._longest, self._pace = 0.0, 10 ** rng.uniform(-3.0, 0.5), Random(rng.random())
+        self.clock_of_cycles = {"tick": self._tick}
+
+    def _tick(self) -> float:
+        self._elapsed += self._longest * self._pace.random()
+        return self._elapsed
 
 
 def virtually(work: Coroutine[Any, Any, Any]) -> Any:

@@ -130,10 +130,9 @@ class Held:
         for task in unchanged[:-1]:  # the last one is asked about as any other: its queue may have another share by now
             statement.take_up(task, found.choices[task.uid])
         held = [(kept[uid].task, kept[uid].node) for uid in found.preemptors if uid in kept]
-        cycle.state.terminating.withdraw(job)
-        if not cycle.framework.job_ready(job):  # else nobody sees it free again
-            for row in found.revisions:
-                cycle.state.ledger.table.touch(row, gain=True)
+        cycle.state.terminating.withdraw(job, gain=False)
+        cycle.state.scheduling_queue.keep_reserved(job, found.revisions)  # others are offered what it keeps no longer
+        cycle.placer.reconsider(task.cls for task, _ in held)
         may = affordable(cycle, statement)
         for task, node in held:
             cost = cost_of(cycle, task, may)

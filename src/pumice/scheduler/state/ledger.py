@@ -271,7 +271,8 @@ class Ledger:
             self.table.set_pipelined(row, self._charged(placement.request), 1)
         return self._receipt(placement.uid, "pipeline", None)
 
-    def unpipeline(self, uid: str) -> None:
+    def unpipeline(self, uid: str, *, gain: bool = True) -> None:
+        """Take back the place that a pod is nominated for. ``gain``: what is free by that is offered to others."""
         placement = self.pipelined.pop(uid, None)
         if placement is None:
             return
@@ -282,7 +283,7 @@ class Ledger:
         if row is not None:
             self._nominated_there(placement, row, -1)
         if uid in self.placements:
-            self._take(self.placements[uid])
+            self._take(self.placements[uid], gain=gain)
         elif row is not None:
             self.table.set_pipelined(row, self._charged(placement.request), -1)
 

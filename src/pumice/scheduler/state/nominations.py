@@ -97,9 +97,9 @@ class Nominations:
             self.scheduling_queue.activate(task.job)
         self.scheduling_queue.released()
 
-    def withdraw(self, task: Task) -> None:
+    def withdraw(self, task: Task, *, gain: bool = True) -> None:
         """The same of a nomination of which nobody was told."""
-        self.forget(task.uid)
+        self.forget(task.uid, gain=gain)
         task.node = task.nominated = ""
         if task.job is not None:
             task.job.move(task, Status.PENDING)
@@ -113,8 +113,8 @@ class Nominations:
         if found is not None and found.task.job is not None:
             self.ripe[found.task.job] = None
 
-    def forget(self, uid: str) -> None:
-        """Drop a nomination."""
+    def forget(self, uid: str, *, gain: bool = True) -> None:
+        """Drop a nomination. ``gain``: others are offered its place."""
         found = self.kept.pop(uid, None)
         if found is None:
             return
@@ -123,7 +123,7 @@ class Nominations:
             waiting.pop(uid, None)
             if not waiting:
                 self._awaited.pop(awaited, None)
-        self.ledger.unpipeline(uid)
+        self.ledger.unpipeline(uid, gain=gain)
 
     def put_by(self, task: Task) -> None:
         """The pod keeps beyond the cycle the idle place that it has on trial."""
@@ -235,8 +235,9 @@ class TerminatingPods:
     def unanswered(self) -> Collection[Eviction]:
         return self._evictions.values()
 
-    def withdraw(self, job: Job) -> None:
-        """There is no room for all of its pods: whoever was to go for them stays, and was told nothing."""
+    def withdraw(self, job: Job, *, gain: bool = True) -> None:
+        """There is no room for all of its pods: whoever was to go for them stays, and was told nothing. ``gain``: others are
+        offered at once what was held; devices of claims always."""
         found = self.gang_searches.pop(job)
         for uid in found.leaving:
             task, eviction = self.tasks.get(uid), self._evictions.pop(uid, None)
@@ -247,7 +248,7 @@ class TerminatingPods:
         for uid in found.preemptors:
             if uid in self.nominations.kept:
                 task = self.nominations.kept[uid].task
-                self.nominations.withdraw(task)
+                self.nominations.withdraw(task, gain=gain or bool(task.cls.device_claims))
                 task.nominated = found.nominated.get(uid, "")
         self.scheduling_queue.released_to(found.meanwhile)
 

@@ -379,6 +379,10 @@ class SchedulingQueue:
         """Gangs that hold a part take it again before other jobs see it as free."""
         self._happens(QueueEvent.CYCLE_OPENS, [job for job in self.reserved if job in self._resting])
 
+    def keep_reserved(self, job: Job, rows: Iterable[int]) -> None:
+        """A search over cycles held these rows for the gang until now."""
+        self.reserved = {**self.reserved, job: self.reserved.get(job, frozenset()) | frozenset(rows)}
+
     def reserve(self, rows: Mapping[Job, frozenset[int]]) -> None:
         """A cycle ends in which these gangs held a part, on these rows."""
         self.reserved = rows

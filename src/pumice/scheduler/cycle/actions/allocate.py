@@ -100,7 +100,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> bool:
     turns = Turns(framework, lines)
     least, began = cycle.at_least, cycle.tick()
     begun = [queue for queue in over_cycles.searching(cycle) if queue in lines]
-    late = cycle.placer.evaluation.claims.late
+    late, reserved = cycle.placer.evaluation.claims.late, cycle.state.scheduling_queue.reserved
     while (begun or turns) and (
         least == cycle.at_least or not cycle.out_of_time() or (least > 0 and not cycle.past(began, 0.5))
     ):
@@ -118,6 +118,8 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> bool:
                 _overused(cycle, job, late=number > 0 and cycle.out_of_time())
             continue
         job, goes_on = line.take(), False
+        if job in reserved:
+            least += 1  # it takes again what it holds: nobody has come further by that
         if queue.one_by_one and job.backoff.until > cycle.now:
             hold_up(cycle, job, line.line)
             continue
@@ -143,7 +145,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> bool:
                 least = min(least, 0)
             else:
                 goes_on = conclude(cycle, job, statement)
-                attempt.finished = not tasks
+                attempt.finished = not (goes_on and tasks)  # of a gang that cannot be whole the rest need not be tried
             if goes_on and tasks:
                 line.line_up(job, framework.job_order_key)
         if queue.one_by_one and _holds_up(cycle, job, goes_on=goes_on, more=bool(tasks)):
@@ -152,7 +154,7 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> bool:
         if line.line and not out_of_turn:
             turns.again(queue)
             waiting[queue] = None
-    return not begun and all(job in untried for queue in waiting for job in lines[queue].line)
+    return not begun and all(job in untried or job in reserved for queue in waiting for job in lines[queue].line)
 
 
 def _line_up(cycle: Cycle, queue: QueueState) -> bool:
