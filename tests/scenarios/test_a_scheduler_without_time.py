@@ -4,6 +4,8 @@ from itertools import count
 from typing import Any
 
 import pytest
+from kit.claims import asks, claim
+from kit.device_claims import ClaimWorld, whole
 from kit.engine_world import World
 from kit.objects import group, node, pod
 
@@ -60,3 +62,22 @@ def test_a_gang_with_a_pod_that_finds_no_place_waits_though_its_other_pods_were_
     world.settle()
     world.now += 60
     assert cycles_without_time(world) < CYCLES
+
+
+@pytest.mark.parametrize("cards", [2, 64])
+@pytest.mark.parametrize("calm", [False, True], ids=["from the first step on", "once a pod has a place"])
+def test_why_no_devices_suit_a_claim_is_said_though_there_was_no_time_to_search_for_them(calm: bool, cards: int) -> None:
+    world, ticks = ClaimWorld(), count()
+    world.nodes_with(1, each=cards)
+    world.ask("bad", claim(asks(expression="device.driver == 'another'")))
+    world.ask("good", whole())
+
+    def tick() -> float:
+        return 0.0 if calm and not world.engine.state.ledger.placements else float(next(ticks))
+
+    for _ in range(CYCLES):
+        for effect in world.engine.cycle(world.now, world.rng, budget=0.5, tick=tick).effects:
+            world.perform(effect)
+    assert world.node_of("good") == "n0"
+    assert "cannot allocate all claims" in world.condition("bad")["message"]
+    assert not world.engine.has_work(world.now)

@@ -25,6 +25,8 @@ def refused(cycle: Cycle, task: Task, *, amid_gang: bool = False, among: Among |
     if amid_gang or among is not None:
         task.unexplained, task.error = False, by_nodes(cycle.placer.why(task.cls, among=among).text)
         _note_unresolvable(cycle, task, cycle.placer.unresolvable(task.cls))
+        if task.cls in cycle.placer.evaluation.claims.late and task.job is not None:
+            cycle.attempts[task.job].postponed = True  # the reason is not known before its devices were searched for
         if not amid_gang:
             deallocate(cycle, task)
         return
@@ -42,6 +44,10 @@ def explain(cycle: Cycle) -> None:
         if not pending:
             continue
         why = by_nodes(cycle.placer.why(cls).text)
+        if cls in cycle.placer.evaluation.claims.late:  # the search for its devices goes on in the next cycle, and so does this
+            for task in pending:
+                cycle.state.scheduling_queue.ask_why(task)
+            continue
         unresolvable = cycle.placer.unresolvable(cls)
         for task in pending:
             task.unexplained, task.error = False, why

@@ -176,9 +176,11 @@ class ClaimSearch:
         if self.limit < float("inf"):
             mine = min(mine, (CLASS if begun.spent < LONG else CLASS_LONG) - self._spent_by.get(cls, 0.0))
         try:
-            while cls not in self.late and not self._past(began, mine):
+            over = cls in self.late or mine <= 0  # else it gets somewhere, however busy the processor is
+            while not over:
                 for _ in range(LOOK):
                     next(begun.search)
+                over = self._past(began, mine)
         except StopIteration as end:
             found: tuple[Allocation, ...] | Unallocated = end.value
             took = self.tick() - began

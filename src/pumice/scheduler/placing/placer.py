@@ -450,7 +450,8 @@ class Placer:
             self._unresolvable[cls] = self.state.ledger.table.version
             if len(self._unresolvable) > 100_000:
                 self._unresolvable.pop(next(iter(self._unresolvable)))
-        self.still_holds(cls, why)
+        if cls not in self.evaluation.claims.late:  # else its devices are searched for again, and the answer is another one
+            self.still_holds(cls, why)
         return why
 
     def _why_among(self, cls: PodClass, among: Among, *, per_node: bool) -> Why:
@@ -461,7 +462,8 @@ class Placer:
             why = why_not(
                 self.state, self.framework, self.evaluation, cls, per_node=per_node, rows=among.rows, bounds=among.verdicts
             )
-            self._reported_among = key, why
+            self._reported_among = None if cls in self.evaluation.claims.late else (key, why)
+            return why
         return self._reported_among[1]
 
     def unresolvable(self, cls: PodClass) -> bool:
