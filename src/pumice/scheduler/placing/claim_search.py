@@ -176,7 +176,7 @@ class ClaimSearch:
         if self.limit < float("inf"):
             mine = min(mine, (CLASS if begun.spent < LONG else CLASS_LONG) - self._spent_by.get(cls, 0.0))
         try:
-            over = cls in self.late or mine <= 0  # else it gets somewhere, however busy the processor is
+            over = cls in self.late or self._noted(mine <= 0)  # else it gets somewhere, however busy the processor is
             while not over:
                 for _ in range(LOOK):
                     next(begun.search)
@@ -201,8 +201,11 @@ class ClaimSearch:
             self._spent_by[cls] = self._spent_by.get(cls, 0.0) + seconds
 
     def _past(self, since: float, seconds: float) -> bool:
-        """Return whether so many seconds have passed since then: the only thing here that depends on how quick a machine is."""
-        answer = self.tick() - since > seconds
+        """Return whether so many seconds have passed since then."""
+        return self._noted(self.tick() - since > seconds)
+
+    def _noted(self, answer: bool) -> bool:
+        """Return what the clock says, or what a journal has noted of it: only that depends on how quick a machine is."""
         return answer if self.heard is None else self.heard(answer)
 
     def _answered(
