@@ -224,7 +224,7 @@ def test_who_looks_for_the_first_alternative_goes_on_in_the_next_cycle_until_all
     looks, cycles = count(), 0
     while not world.devices_of("a-c0"):
         cycles += 1
-        for effect in world.engine.cycle(world.now, world.rng, tick=lambda: next(looks) * 2e-4).effects:
+        for effect in world.engine.cycle(world.now, world.rng, tick=lambda: next(looks) * 5e-4).effects:
             world.perform(effect)
     assert world.devices_of("a-c0") == ["n39/card-0"]
     assert 1 < cycles < 40
