@@ -8,7 +8,6 @@ import re
 import sqlite3
 from collections.abc import Callable
 from random import Random
-from typing import Any
 
 from pumice.ports.clock import Clock, SystemClock
 from pumice_lab.apiserver import bootstrap, discovery, usage
@@ -43,7 +42,6 @@ from pumice_lab.apiserver.verbs.watch import watch
 from pumice_lab.apiserver.virtual import answer as virtual_answer
 from pumice_lab.apiserver.webhooks import Admission, Webhooks
 
-Json = dict[str, Any]
 log = logging.getLogger("pumice.cluster.apiserver.server")
 
 VERSION = {

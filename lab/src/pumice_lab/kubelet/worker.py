@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import socket
 import uuid as uuids
@@ -31,7 +30,6 @@ from pumice_lab.network.names import PodNames
 from pumice_lab.network.pod_network import PodNetwork
 from pumice_lab.runtime.spec import Exit, Runtime, StartFailed
 
-log = logging.getLogger("pumice.kubelet")
 Json = Mapping[str, Any]
 VOLUME_RETRY = 2.0
 VOLUME_REFRESH = 60.0  # kubelet's syncFrequency: how soon a changed ConfigMap shows in a mounted volume

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from pumice.claims.capacity import consumed
 from pumice.claims.objects import Device, ResourceClaim, ResourceSlice
 from pumice.claims.partitions import Layout, State
 from pumice.claims.reasons import FitError
-from pumice.claims.requests import Fault, prepared
+from pumice.claims.requests import Fault, consumed, prepared
 from pumice.claims.selecting import Selections
 from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.state import State as SchedulerState

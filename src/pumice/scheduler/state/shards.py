@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -22,17 +21,6 @@ from pumice.scheduler.state.classes import PodClass
 from pumice.scheduler.state.jobs import Job
 from pumice.scheduler.state.nodes import NodeTable
 from pumice.scheduler.state.tasks import ALLOCATED_STATUSES, DONE_STATUSES, Status
-
-
-class Mode(StrEnum):
-    """Upstream's words (Volcano pkg/util/util.go)."""
-
-    NONE = "none"
-    HARD = "hard"
-    """Only nodes of the own shard."""
-    SOFT = "soft"
-    """Those first; then others, for pods without devices."""
-
 
 # -- nodes ----------------------------------------------------------------------------------------------------------------
 

@@ -57,7 +57,6 @@ class PodDevices:
 
 
 GRACE_SECONDS = 300.0  # a resource without a plugin keeps its capacity for this long
-Container = Mapping[str, Any]
 
 
 class AllocationRefused(Exception):
