@@ -118,8 +118,6 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> bool:
                 _overused(cycle, job, late=number > 0 and cycle.out_of_time())
             continue
         job, goes_on = line.take(), False
-        if job in reserved:
-            least += 1  # it takes again what it holds: nobody has come further by that
         if queue.one_by_one and job.backoff.until > cycle.now:
             hold_up(cycle, job, line.line)
             continue
@@ -146,6 +144,8 @@ def _within_shares(cycle: Cycle, failed_roles: dict[Job, set[str]]) -> bool:
             else:
                 goes_on = conclude(cycle, job, statement)
                 attempt.finished = not (goes_on and tasks)  # of a gang that cannot be whole the rest need not be tried
+                if not goes_on and job in reserved:
+                    least += 1  # it has again what it held: nobody has come further by that
             if goes_on and tasks:
                 line.line_up(job, framework.job_order_key)
         if queue.one_by_one and _holds_up(cycle, job, goes_on=goes_on, more=bool(tasks)):
