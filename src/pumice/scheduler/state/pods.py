@@ -432,10 +432,10 @@ class Pods:
 
 def _gate(pod: Pod, task: Task) -> Gate:
     """Return what the pod's gates come to, of which its queue may have opened one already."""
-    device_requests, gates = pod.metadata.annotations.get(QUEUE_GATE) == "true", {gate.name for gate in pod.spec.scheduling_gates}
+    asks_queue, gates = pod.metadata.annotations.get(QUEUE_GATE) == "true", {gate.name for gate in pod.spec.scheduling_gates}
     if not gates:
-        return Gate.OPENED if device_requests else Gate.NONE
-    if device_requests and gates == {QUEUE_GATE}:
+        return Gate.OPENED if asks_queue else Gate.NONE
+    if asks_queue and gates == {QUEUE_GATE}:
         return Gate.OPENING if task.let_in else Gate.QUEUE
     return Gate.HELD
 

@@ -349,5 +349,5 @@ class TaskRecord(Struct, eq=False):
 
 def name_index(name: str) -> int:
     """Trailing number of a name of at least three pieces, else -1 (Volcano pkg/scheduler/api/job_info.go)."""
-    container_devices = name.rsplit("-", 2)
-    return int(container_devices[-1]) if len(container_devices) == 3 and container_devices[-1].isdecimal() else -1
+    parts = name.rsplit("-", 2)
+    return int(parts[-1]) if len(parts) == 3 and parts[-1].isdecimal() else -1
