@@ -279,7 +279,8 @@ class Process:
     def _take_result(self) -> None:
         assert self.task is not None
         self.ended_at = self.clock.monotonic()
-        if not self.task.cancelled() and not self.connection.dead and (error := self.task.exception()) is not None:
+        error = None if self.task.cancelled() else self.task.exception()  # asyncio prints what nobody asks for
+        if error is not None and not self.connection.dead:
             self.crash = None if _expected(error) else error
         self.task = None
 
