@@ -131,7 +131,9 @@ class Held:
             statement.take_up(task, found.choices[task.uid])
         held = [(kept[uid].task, kept[uid].node) for uid in found.preemptors if uid in kept]
         cycle.state.terminating.withdraw(job, gain=False)
-        cycle.state.scheduling_queue.keep_reserved(job, found.revisions)  # others are offered what it keeps no longer
+        row_of = cycle.state.ledger.table.row_of
+        rows = [*found.revisions, *(row_of[node] for _, node in held if node in row_of)]
+        cycle.state.scheduling_queue.keep_reserved(job, rows)  # others are offered what it keeps no longer
         cycle.placer.reconsider(task.cls for task, _ in held)
         may = affordable(cycle, statement)
         for task, node in held:

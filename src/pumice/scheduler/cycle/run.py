@@ -6,6 +6,7 @@ clock; what the world shall do comes out as effects.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from time import perf_counter
 
@@ -17,7 +18,7 @@ from pumice.scheduler.cycle.defragmenting.carrying import hand_over
 from pumice.scheduler.cycle.over_cycles import ACTION as ALLOCATE
 from pumice.scheduler.cycle.preemption.nominating import redeem, withdraw_idle
 from pumice.scheduler.cycle.queueing import admit, queues
-from pumice.scheduler.cycle.statement import Place, Step
+from pumice.scheduler.cycle.statement import Nomination, Place, Step
 from pumice.scheduler.cycle.trying import deallocate_of_gang, explain
 from pumice.scheduler.state.domains import bound_together
 from pumice.scheduler.state.jobs import Job
@@ -122,20 +123,21 @@ def rest(cycle: Cycle) -> None:
 
 def _let_go(cycle: Cycle) -> list[Step]:
     """Take back what pipelined gangs hold and what was nominated for the cycle alone, and return it. Nothing of it reached the
-    world, and no Binding may rest on it. Rows of gangs that are pipelined no longer are offered to unschedulable jobs."""
+    world, and no Binding may rest on it. Rows that a gang has left are offered to unschedulable jobs."""
     table, before = cycle.state.ledger.table, cycle.state.scheduling_queue.reserved
     back = [step for statement in reversed(cycle.uncommitted) for step in statement.rollback()]
     now = {job: frozenset[int]() for job, found in cycle.attempts.items() if found.pipelined}
+    stands: defaultdict[Job, set[int]] = defaultdict(set)
     for step in back:
+        if isinstance(step, Place | Nomination) and step.task.job is not None:
+            stands[step.task.job].add(step.choice.row)
         if isinstance(step, Place) and step.task.job is not None:
             now[step.task.job] |= {step.choice.row}
     for job, rows in before.items():
-        if job in now:
-            continue
-        if job.known and not cycle.attempt(job).tried and cycle.out_of_time():
+        if job not in now and job.known and not cycle.attempt(job).tried and cycle.out_of_time():
             now[job] = rows
             continue
-        for row in rows:
+        for row in rows - stands[job]:
             table.touch(row, gain=True)
     cycle.state.scheduling_queue.reserve(now)
     return back
